@@ -1,0 +1,49 @@
+"""vlm-edge serve: the gateway."""
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from vlm_edge.cli import options
+from vlm_edge.errors import ConfigError, MissingExtra
+from vlm_edge.gateway.config import GatewaySettings
+from vlm_edge.settings import Settings
+
+Backend = Annotated[str | None, typer.Option("--backend", "-b", help="URL of the vLLM server.")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
+Port = Annotated[int | None, typer.Option(help="Port to listen on.")]
+
+
+def command(
+    config: options.Config = None, backend: Backend = None, host: Host = None, port: Port = None
+) -> None:
+    """Serve the gateway in front of a vLLM server."""
+    settings = _with(options.load(config), backend=backend, host=host, port=port)
+    try:
+        import uvicorn
+
+        from vlm_edge.gateway.app import create_app
+    except ImportError as error:
+        raise MissingExtra("the gateway", "gateway") from error
+    gateway = settings.gateway
+    typer.echo(f"vlm-edge: http://{gateway.host}:{gateway.port} -> {gateway.backend}", err=True)
+    uvicorn.run(
+        create_app(settings),
+        host=gateway.host,
+        port=gateway.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,  # both are the backend's to set
+        date_header=False,
+        timeout_graceful_shutdown=30,
+    )
+
+
+def _with(settings: Settings, **options_given: Any) -> Settings:
+    given = {name: value for name, value in options_given.items() if value is not None}
+    try:
+        gateway = msgspec.convert(msgspec.structs.asdict(settings.gateway) | given, GatewaySettings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error)) from None
+    return msgspec.structs.replace(settings, gateway=gateway)

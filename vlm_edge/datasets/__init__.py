@@ -1,0 +1,1 @@
+"""Datasets: folders of pictures through the same core, without HTTP."""

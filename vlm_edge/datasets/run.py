@@ -1,0 +1,109 @@
+"""Run: a folder tree of pictures resized on this machine. Every file is written whole or not at all."""
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vlm_edge.edge import Edge
+from vlm_edge.errors import EdgeError
+from vlm_edge.report import PictureReport
+
+EXTENSIONS = {
+    "image/jpeg": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "image/png": (".png",),
+    "image/webp": (".webp",),
+}
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the manifest. Paths are relative to the source and the target folder."""
+
+    source: str
+    status: Literal["done", "present", "planned", "failed"]
+    target: str | None = None
+    report: PictureReport | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """How to treat each file. resume: leave targets that are there; dry_run: plan, and write nothing."""
+
+    source: Path
+    target: Path
+    profile: str
+    model: str = ""
+    resume: bool = False
+    dry_run: bool = False
+
+
+def resize_all(edge: Edge, job: Job, files: Iterable[Path], threads: int) -> Iterator[Item]:
+    """One Item a file, in the order of the files. A file that fails is an Item too, and stops nothing."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="vlm-edge-resize") as pool:
+        yield from _in_order(pool, lambda file: resize_file(edge, job, file), files, ahead=4 * threads)
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, work: Callable[[Path], Item], files: Iterable[Path], ahead: int
+) -> Iterator[Item]:
+    """Results in order, with at most `ahead` files under way, so that a million of them need no million futures."""
+    under_way: deque[Future[Item]] = deque()
+    try:
+        for file in files:
+            under_way.append(pool.submit(work, file))
+            if len(under_way) >= ahead:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        for future in under_way:
+            future.cancel()
+
+
+def resize_file(edge: Edge, job: Job, file: Path) -> Item:
+    try:
+        data = (job.source / file).read_bytes()
+        planned = edge.plan_picture(data, job.profile, job.model)
+        report = PictureReport.of(planned, 0)
+        target = named(file, report.media_type_after)
+        if job.dry_run:
+            return Item(source=str(file), status="planned", target=str(target), report=report)
+        if job.resume and (job.target / target).exists():
+            return Item(source=str(file), status="present", target=str(target))
+        picture = edge.picture(data, job.profile, job.model)
+        write_whole(job.target / target, picture.data)
+        return Item(source=str(file), status="done", target=str(target), report=picture.report)
+    except EdgeError as error:
+        return Item(source=str(file), status="failed", code=error.code, message=error.message)
+    except OSError as error:
+        return Item(source=str(file), status="failed", code="os_error", message=error.strerror or "cannot be read")
+
+
+def named(file: Path, media_type: str) -> Path:
+    """The target of a source: its own name, with an extension added where it would lie about the type.
+
+    Added and not replaced, so that a.png and a.tif of one folder never meet in one target.
+    """
+    extensions = EXTENSIONS[media_type]
+    return file if file.suffix.lower() in extensions else file.with_name(file.name + extensions[0])
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write beside the target, then rename: whoever looks finds the old file, the new one or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".vlm-edge-", delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise

@@ -1,0 +1,20 @@
+"""Sources: the picture files of a folder tree."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+# By name alone, to leave out what lies beside the pictures. What a file is, its first bytes tell.
+SUFFIXES = frozenset(
+    ".jpg .jpeg .jpe .jfif .png .webp .gif .tif .tiff .avif .heic .heif .bmp .jp2 .jxl .ico .svg .ppm .pgm .pbm".split()
+)
+
+
+def pictures(root: Path, *, without: Path) -> Iterator[Path]:
+    """Paths relative to `root`, in sorted order; links to folders are not followed, `without` is passed over."""
+    for folder, folders, files in os.walk(root):
+        here = Path(folder)
+        folders[:] = sorted(name for name in folders if (here / name).resolve() != without.resolve())
+        for name in sorted(files):
+            if Path(name).suffix.lower() in SUFFIXES:
+                yield (here / name).relative_to(root)

@@ -1,0 +1,241 @@
+"""Edge: the steps in order, once, in one direction. What every face calls."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from vlm_edge import choice
+from vlm_edge.errors import InvalidJson, RemoteMediaRefused, UnknownPath, UnknownProfile, naming
+from vlm_edge.geometry import Size
+from vlm_edge.media import data_url, picture
+from vlm_edge.media.data_url import Payload
+from vlm_edge.media.probe import Bytes, probe
+from vlm_edge.plan import Model, PicturePlan, Plan, check_budget, check_bytes, check_count, plan, plan_picture
+from vlm_edge.report import PictureReport, Report
+from vlm_edge.requests.body import Body, Place, Raw
+from vlm_edge.requests.endpoints import ENDPOINTS
+from vlm_edge.requests.part import MediaPart
+from vlm_edge.settings import Settings
+from vlm_edge.workers import Workers
+
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A body to send on. `report` is None, and `body` the one that came, where the request holds no pictures."""
+
+    body: Raw
+    report: Report | None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One prepared picture, and what it costs the model."""
+
+    data: bytes
+    media_type: str
+    size: Size
+    tokens: int
+    report: PictureReport
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What a worker returns: the JSON string to write, or None to leave what is there; and the bytes of the file."""
+
+    string: bytes | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A request found, probed and planned: all that is known without pixels."""
+
+    body: Body
+    profile: str
+    model: Model
+    plan: Plan
+    places: Sequence[Place]
+    payloads: Sequence[Payload]
+    seconds: float
+
+
+class Edge:
+    """Prepares the pictures of requests. One instance serves any number of threads and tasks; `close` ends its workers.
+
+    Every method raises EdgeError (`.code`, `.status`) for what it refuses.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.workers = Workers(self.settings.workers)
+
+    def prepare(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
+        """The body with its pictures prepared. `path` tells the kind of request; header names are lower-case."""
+        decision = self.decide(path, body, headers)
+        if decision is None:
+            return Prepared(body, None)
+        begin = time.perf_counter()
+        encoded = _results(self.workers.submit(_jobs(decision)))
+        return _write(decision, encoded, time.perf_counter() - begin)
+
+    async def prepare_async(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
+        """`prepare`, with the pixels off the event loop."""
+        decision = self.decide(path, body, headers)
+        if decision is None:
+            return Prepared(body, None)
+        begin = time.perf_counter()
+        encoded = await _results_async(self.workers.submit(_jobs(decision)))
+        return _write(decision, encoded, time.perf_counter() - begin)
+
+    def decide(self, path: str, raw: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Decision | None:
+        """Find, probe and plan; None where the request holds no pictures. Touches no pixel."""
+        planned = self.estimate(path, raw, headers)
+        if planned:
+            check_budget(planned.plan, self.settings.limits)
+        return planned
+
+    def estimate(self, path: str, raw: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Decision | None:
+        """`decide` without the refusal of what costs too many tokens."""
+        begin = time.perf_counter()
+        if path not in ENDPOINTS:
+            raise UnknownPath(path, ENDPOINTS)
+        body = Body.read(raw)
+        if not isinstance(body.value, dict):
+            raise InvalidJson("the body is not a JSON object")
+        parts = self._pictures(ENDPOINTS[path].find(body.value))
+        if not parts:
+            return None
+        model = self.settings.model(_text(body.value.get("model")))
+        profile = self._choose(path, model.name, headers)
+        check_count(len(parts), self.settings.profiles[profile], self.settings.limits)
+        places = body.places(part.path for part in parts)
+        payloads = [self._open(body, part, places[part.path]) for part in parts]
+        return Decision(
+            body=body,
+            profile=profile,
+            model=model,
+            plan=self._plan(parts, payloads, profile, model),
+            places=[places[part.path] for part in parts],
+            payloads=payloads,
+            seconds=time.perf_counter() - begin,
+        )
+
+    def picture(self, data: bytes, profile: str = "", model: str = "") -> Picture:
+        """One picture file prepared as in a request. The work is done in the calling thread."""
+        planned = self.plan_picture(data, profile, model)
+        sent, media_type = _pixels(data, planned)
+        return Picture(sent, media_type, planned.size, planned.tokens, PictureReport.of(planned, len(sent)))
+
+    def plan_picture(self, data: bytes, profile: str = "", model: str = "") -> PicturePlan:
+        """What `picture` would do, without doing it."""
+        name = profile or self.settings.default_profile
+        if name not in self.settings.profiles:
+            raise UnknownProfile(name, self.settings.profiles)
+        rule = self.settings.model(model).rule
+        check_bytes(len(data), self.settings.limits)
+        planned = plan_picture("", probe(Bytes(data)), self.settings.profiles[name], rule, self.settings.limits)
+        check_budget(Plan([planned]), self.settings.limits)
+        return planned
+
+    def close(self) -> None:
+        self.workers.close()
+
+    def _pictures(self, parts: Any) -> list[MediaPart]:
+        """The parts that are ours to prepare; by policy, remote ones are refused or left alone."""
+        pictures = []
+        for part in parts:
+            if part.modality != "image":
+                continue
+            scheme = part.url.partition(":")[0].strip().lower()
+            if scheme == "data":
+                pictures.append(part)
+            elif self.settings.remote == "refuse" or scheme not in ("http", "https"):
+                with naming(part.place):
+                    raise RemoteMediaRefused(scheme[:16])
+        return pictures
+
+    def _choose(self, path: str, model: str, headers: Mapping[str, str]) -> str:
+        settings = self.settings
+        return choice.choose(path, model, headers, settings.rules, settings.default_profile, settings.profiles)
+
+    def _open(self, body: Body, part: MediaPart, place: Place) -> Payload:
+        with naming(part.place):
+            payload = data_url.parse(part.url.strip(), body.payload(place.cut) if place.cut else None)
+            check_bytes(payload.size, self.settings.limits)
+            return payload
+
+    def _plan(self, parts: Sequence[MediaPart], payloads: Sequence[Payload], profile: str, model: Model) -> Plan:
+        probes = []
+        for part, payload in zip(parts, payloads, strict=True):
+            with naming(part.place):
+                probes.append((part.place, probe(payload)))
+        return plan(probes, self.settings.profiles[profile], model, self.settings.limits)
+
+
+def _jobs(decision: Decision) -> list[partial[Encoded]]:
+    pictures = zip(decision.payloads, decision.plan.pictures, strict=True)
+    return [partial(prepare_picture, payload, planned) for payload, planned in pictures]
+
+
+def prepare_picture(payload: Payload, planned: PicturePlan) -> Encoded:
+    """A worker's job: base64 → pixels → base64."""
+    with naming(planned.place):
+        data = payload.decode()
+        sent, media_type = _pixels(data, planned)
+        if sent is data and payload.canonical(media_type):
+            return Encoded(None, len(sent))
+        return Encoded(b'"%s"' % data_url.build(media_type, sent), len(sent))
+
+
+def _pixels(data: bytes, planned: PicturePlan) -> tuple[bytes, str]:
+    if planned.target is None:
+        picture.verify(data, planned.probe)
+        return data, planned.probe.media_type
+    return picture.resize(data, planned.probe, planned.target), planned.target.media_type
+
+
+def _results(futures: Sequence[Future[Encoded]]) -> list[Encoded]:
+    try:
+        return [future.result() for future in futures]
+    finally:
+        _cancel(futures)
+
+
+async def _results_async(futures: Sequence[Future[Encoded]]) -> list[Encoded]:
+    try:
+        return [await asyncio.wrap_future(future) for future in futures]
+    finally:
+        _cancel(futures)  # a part was refused, or the client has left: the others need not begin
+
+
+def _cancel(futures: Sequence[Future[Encoded]]) -> None:
+    for future in futures:
+        future.cancel()
+
+
+def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> Prepared:
+    pairs = zip(decision.places, encoded, strict=True)
+    strings = {place: one.string for place, one in pairs if one.string is not None}
+    raw = decision.body.raw
+    body = decision.body.splice(strings) if strings else raw
+    report = Report.of(
+        decision.profile,
+        decision.model,
+        decision.plan,
+        [one.size_bytes for one in encoded],
+        bytes_before=len(raw),
+        bytes_after=len(body),
+        decide_s=decision.seconds,
+        prepare_s=prepare_s,
+    )
+    return Prepared(body, report)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

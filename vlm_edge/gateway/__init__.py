@@ -1,0 +1,1 @@
+"""Gateway: our own server before the backends. Needs the extra `gateway`."""

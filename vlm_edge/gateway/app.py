@@ -1,0 +1,111 @@
+"""The gateway's app: our own paths, and all others to the backend, with the edge in between."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+import vlm_edge
+from vlm_edge.edge import Decision, Edge
+from vlm_edge.errors import EdgeError
+from vlm_edge.gateway.upstream import Upstream
+from vlm_edge.metrics import CONTENT_TYPE, Metrics
+from vlm_edge.middleware import ClientLeft, EdgeMiddleware, read_body, refuse
+from vlm_edge.plan import PicturePlan, check_budget
+from vlm_edge.requests.endpoints import CHAT
+from vlm_edge.settings import Settings
+
+CHAT_PATH = "/v1/chat/completions"
+
+
+def create_app(settings: Settings | None = None) -> Starlette:
+    settings = settings or Settings.from_env()
+    edge, metrics, upstream = Edge(settings), Metrics(), Upstream(settings.gateway)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await upstream.open()
+        yield
+        await upstream.close()
+        edge.close()
+
+    async def health(_: Request) -> Response:
+        return _json({"status": "ok", "version": vlm_edge.__version__})
+
+    async def scrape(_: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    return Starlette(
+        routes=[
+            Route("/health", health),
+            Route("/metrics", scrape),
+            Route("/edge/estimate", Estimate(edge), methods=["POST"]),
+            Mount("/", EdgeMiddleware(upstream, edge=edge, observer=metrics)),
+        ],
+        lifespan=lifespan,
+    )
+
+
+class Estimate:
+    """POST a request body: what its pictures would cost, and whether it would be let through; `?path=` tells its kind."""
+
+    def __init__(self, edge: Edge) -> None:
+        self.edge = edge
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            limits = self.edge.settings.limits
+            body = await read_body(Headers(scope=scope), receive, limits.max_body_bytes)
+            path = request.query_params.get("path", CHAT_PATH)
+            decision = self.edge.estimate(path, body, request.headers)
+        except ClientLeft:
+            return
+        except EdgeError as error:
+            await refuse(error, CHAT, receive, send)
+            return
+        await _json(_estimate(decision, self.edge))(scope, receive, send)
+
+
+def _estimate(decision: Decision | None, edge: Edge) -> dict[str, Any]:
+    if decision is None:
+        return {"tokens": 0, "parts": [], "verdict": "accept"}
+    limits, refusal = edge.settings.limits, None
+    try:
+        check_budget(decision.plan, limits)
+    except EdgeError as error:
+        refusal = CHAT.error_body(error)["error"]
+    return {
+        "model": decision.model.name,
+        "family": decision.model.family,
+        "exact": decision.model.exact,
+        "profile": decision.profile,
+        "tokens": decision.plan.tokens,
+        "allowed": limits.max_request_tokens,
+        "parts": [_part(picture) for picture in decision.plan.pictures],
+        "verdict": "refuse" if refusal else "accept",
+        "error": refusal,
+    }
+
+
+def _part(picture: PicturePlan) -> dict[str, Any]:
+    return {
+        "param": picture.place,
+        "media_type": picture.probe.media_type,
+        "action": picture.action,
+        "size_before": list(picture.probe.size),
+        "size": list(picture.size),
+        "tokens_before": picture.tokens_before,
+        "tokens": picture.tokens,
+    }
+
+
+def _json(value: Any) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")

@@ -1,0 +1,100 @@
+"""
+Picture: the pixels of one still picture, by libvips (pyvips, imported at first use).
+
+What comes out is what a person would have seen: upright, in sRGB, eight bits, on white where it was transparent,
+without metadata. The same input gives the same bytes.
+"""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vlm_edge.errors import CorruptMedia
+from vlm_edge.geometry import Size
+from vlm_edge.media.probe import Probe
+from vlm_edge.media.profile import Chroma
+
+if TYPE_CHECKING:
+    import pyvips
+
+LOADERS = ("Jpeg", "Png", "Webp", "Nsgif", "Tiff", "Heif")
+
+# thumbnail_buffer takes `fail_on` and ignores it (libvips 8.18); the loader's own options are honoured.
+STRICT = "[fail_on=error]"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What to make of a picture."""
+
+    size: Size
+    media_type: str
+    quality: int
+    chroma: Chroma
+
+
+@cache
+def vips() -> Any:
+    """libvips with the loaders of the formats we accept and no others, without cache, one thread a picture."""
+    import pyvips
+
+    pyvips.block_untrusted_set(True)
+    pyvips.operation_block_set("VipsForeignLoad", True)
+    for loader in LOADERS:
+        pyvips.operation_block_set(f"VipsForeignLoad{loader}", False)
+    pyvips.cache_set_max(0)
+    pyvips.concurrency_set(1)  # the workers are the parallelism
+    return pyvips
+
+
+def resize(data: bytes, probe: Probe, target: Target) -> bytes:
+    """Decode, turn upright, convert, resize and encode. Raises CorruptMedia."""
+    try:
+        _check_header(data, probe)
+        image = vips().Image.thumbnail_buffer(
+            data,
+            target.size.width,
+            height=target.size.height,
+            size="force",  # the planned size is exact; its ratio is the picture's up to alignment
+            export_profile="srgb",
+            option_string=STRICT,
+        )
+        return _encode(_on_white(image), target)
+    except vips().Error:
+        raise CorruptMedia("it is cut short or damaged") from None
+
+
+def verify(data: bytes, probe: Probe) -> None:
+    """Decode a picture that will be passed as it is. Raises CorruptMedia."""
+    try:
+        _check_header(data, probe)
+        vips().Image.new_from_buffer(data, STRICT, access="sequential").avg()
+    except vips().Error:
+        raise CorruptMedia("it is cut short or damaged") from None
+
+
+def _check_header(data: bytes, probe: Probe) -> None:
+    """The plan rests on the probe's size; a file that tells the decoder another one is not to be trusted."""
+    image = vips().Image.new_from_buffer(data, "")
+    stored = Size(image.width, image.height)
+    if probe.size != (stored.turned() if probe.orientation >= 5 else stored):
+        raise CorruptMedia("its headers disagree about its size")
+
+
+def _on_white(image: "pyvips.Image") -> "pyvips.Image":
+    if image.hasalpha():
+        image = image.flatten(background=255)
+    return image.colourspace("srgb").cast("uchar")
+
+
+def _encode(image: "pyvips.Image", target: Target) -> bytes:
+    encoded: bytes
+    match target.media_type:
+        case "image/jpeg":
+            subsample = "on" if target.chroma == "4:2:0" else "off"
+            encoded = image.jpegsave_buffer(Q=target.quality, subsample_mode=subsample, keep="none")
+        case "image/webp":
+            encoded = image.webpsave_buffer(Q=target.quality, keep="none")
+        case _:
+            encoded = image.pngsave_buffer(keep="none")
+    return encoded

@@ -1,0 +1,52 @@
+"""Metrics: Report → Prometheus. Nothing else in the package knows of it."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from vlm_edge.errors import EdgeError
+from vlm_edge.report import Report
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+TOKENS = (64, 256, 1_024, 4_096, 16_384, 65_536)
+
+
+class Metrics:
+    """An Observer that counts. One registry of its own, unless the process shares one."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.requests = self._counter("requests", "Requests with pictures, prepared.", "profile")
+        self.refusals = self._counter("refusals", "Requests refused, by error code.", "code")
+        self.pictures = self._counter("pictures", "Pictures, by what was done to them.", "action")
+        self.bytes = self._counter("picture_bytes", "Bytes of picture files.", "side")
+        self.tokens = self._counter("vision_tokens", "Vision tokens of pictures.", "side")
+        self.request_tokens = self._histogram("request_vision_tokens", "Vision tokens of a request as sent.", TOKENS)
+        self.decide = self._histogram("decide_seconds", "Time to find, probe and plan a request.", SECONDS)
+        self.prepare = self._histogram("prepare_seconds", "Time to prepare a request's pictures.", SECONDS)
+
+    def prepared(self, report: Report) -> None:
+        self.requests.labels(report.profile).inc()
+        self.request_tokens.observe(report.tokens)
+        self.decide.observe(report.decide_s)
+        self.prepare.observe(report.prepare_s)
+        for picture in report.pictures:
+            self.pictures.labels(picture.action).inc()
+            self.bytes.labels("before").inc(picture.bytes_before)
+            self.bytes.labels("after").inc(picture.bytes_after)
+            self.tokens.labels("before").inc(picture.tokens_before or 0)
+            self.tokens.labels("after").inc(picture.tokens_after)
+
+    def refused(self, error: EdgeError) -> None:
+        self.refusals.labels(error.code).inc()
+
+    def text(self) -> bytes:
+        """The exposition, of content type CONTENT_TYPE."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, help_text: str, label: str) -> Counter:
+        return Counter(f"vlm_edge_{name}", help_text, (label,), registry=self.registry)
+
+    def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"vlm_edge_{name}", help_text, buckets=buckets, registry=self.registry)

@@ -1,0 +1,155 @@
+"""
+Plan: from what the headers say to what will be done, and what it will cost; or a refusal.
+
+A pure function on sizes: no I/O, no pixels, no clock. The size of every output is fixed here, so the token count is
+exact before the work is done.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from vlm_edge.errors import (
+    EdgeError,
+    MediaTooLarge,
+    TooManyImages,
+    UnsupportedMedia,
+    VisionBudgetExceeded,
+    naming,
+)
+from vlm_edge.geometry import Size, align, fit
+from vlm_edge.media.picture import Target
+from vlm_edge.media.probe import Probe
+from vlm_edge.media.profile import Profile
+from vlm_edge.tokens.rules import Rule
+
+# Sent as they are when they are inside their profile; the others are not read by every server.
+PASSED = frozenset({"image/jpeg", "image/png", "image/webp"})
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one request may bring, the whole history included. More is refused.
+
+    max_body_bytes: of the HTTP body. max_images: pictures a request. max_image_bytes: of one file, before base64.
+    max_image_pixels: width x height of one source (the default is vLLM's own limit). max_image_tokens and
+    max_request_tokens: vision tokens of one prepared picture, and of all of a request.
+    """
+
+    max_body_bytes: int = 64 * 1024 * 1024
+    max_images: int = 20
+    max_image_bytes: int = 32 * 1024 * 1024
+    max_image_pixels: int = 178_956_970
+    max_image_tokens: int = 16_384
+    max_request_tokens: int = 32_768
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} = {getattr(self, name)}: must not be negative")
+
+
+class Model(msgspec.Struct, frozen=True):
+    """The model that a request asks for, as far as counting goes."""
+
+    name: str
+    family: str
+    rule: Rule
+    exact: bool = True  # False: the family is assumed, so counts are estimates
+
+
+class PicturePlan(msgspec.Struct, frozen=True):
+    """What to do with one picture. `target` is None for one that is passed as it is."""
+
+    place: str
+    probe: Probe
+    target: Target | None
+    size: Size  # as sent
+    tokens: int
+    tokens_before: int | None  # of the original; None where the model would refuse it
+
+    @property
+    def action(self) -> Literal["kept", "resized", "converted"]:
+        if self.target is None:
+            return "kept"
+        return "resized" if self.size.pixels < self.probe.size.pixels else "converted"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    pictures: Sequence[PicturePlan]
+
+    @property
+    def tokens(self) -> int:
+        return sum(picture.tokens for picture in self.pictures)
+
+
+def plan(probes: Sequence[tuple[str, Probe]], profile: Profile, model: Model, limits: Limits) -> Plan:
+    """The plan for the pictures of one request, each with its place. Raises the RequestErrors of its parts."""
+    pictures = []
+    for place, probe in probes:
+        with naming(place):
+            pictures.append(plan_picture(place, probe, profile, model.rule, limits))
+    counted = model.rule.images([picture.size for picture in pictures])
+    return Plan([msgspec.structs.replace(one, tokens=tokens) for one, tokens in zip(pictures, counted, strict=True)])
+
+
+def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits: Limits) -> PicturePlan:
+    if probe.size.pixels > limits.max_image_pixels:
+        raise MediaTooLarge("pixels", probe.size.pixels, limits.max_image_pixels)
+    if probe.pages > 1:
+        raise UnsupportedMedia(f"a picture of {probe.pages} pages, of which none may be dropped unseen")
+    kept = fits(probe, profile)
+    size = probe.size if kept else planned_size(probe.size, profile, rule)
+    target = None if kept else Target(size, media_type(probe, profile), profile.quality, profile.chroma)
+    return PicturePlan(place, probe, target, size, rule.image(size), _tokens_before(probe, rule))
+
+
+def check_count(found: int, profile: Profile, limits: Limits) -> None:
+    """Raises TooManyImages. Asked before anything is probed."""
+    allowed = limits.max_images if profile.max_images is None else min(profile.max_images, limits.max_images)
+    if found > allowed:
+        raise TooManyImages(found, allowed)
+
+
+def check_bytes(found: int, limits: Limits) -> None:
+    """Raises MediaTooLarge for a file of so many bytes."""
+    if found > limits.max_image_bytes:
+        raise MediaTooLarge("bytes", found, limits.max_image_bytes)
+
+
+def check_budget(plan: Plan, limits: Limits) -> None:
+    """Raises VisionBudgetExceeded for a picture, or the whole, that costs too much as planned."""
+    for picture in plan.pictures:
+        if picture.tokens > limits.max_image_tokens:
+            with naming(picture.place):
+                raise VisionBudgetExceeded("picture", picture.tokens, limits.max_image_tokens)
+    if plan.tokens > limits.max_request_tokens:
+        with naming(max(plan.pictures, key=lambda picture: picture.tokens).place):
+            raise VisionBudgetExceeded("request", plan.tokens, limits.max_request_tokens)
+
+
+def fits(probe: Probe, profile: Profile) -> bool:
+    """Whether a picture is inside its profile: small enough, and nothing to turn, flatten or convert."""
+    plain = probe.upright and probe.srgb and not probe.alpha and not probe.animated
+    return plain and probe.media_type in PASSED and probe.size.fits(profile.max_side, profile.max_pixels)
+
+
+def planned_size(size: Size, profile: Profile, rule: Rule) -> Size:
+    """The size to send: inside the profile, never enlarged beyond alignment, on the model's grid."""
+    cell = rule.cell
+    # The box is cut to whole cells first: fitting to 1008 and not to 1024 keeps the ratio when sides are rounded.
+    side = max(cell, profile.max_side // cell * cell)
+    return align(fit(size, side, profile.max_pixels), cell, side, profile.max_pixels)
+
+
+def media_type(probe: Probe, profile: Profile) -> str:
+    if profile.format == "auto":
+        return "image/png" if probe.lossless else "image/jpeg"
+    return f"image/{profile.format}"
+
+
+def _tokens_before(probe: Probe, rule: Rule) -> int | None:
+    try:
+        return rule.image(probe.size)
+    except EdgeError:
+        return None

@@ -1,0 +1,94 @@
+"""Report: what one request cost. The headers, logs and metrics are made from it; it holds no pixels and no base64."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from vlm_edge.errors import EdgeError
+from vlm_edge.geometry import Size
+from vlm_edge.plan import Model, PicturePlan, Plan
+
+
+class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One picture before → after. Sizes are upright, in pixels; bytes are those of the file, not of its base64."""
+
+    place: str
+    action: str  # kept, resized, converted
+    media_type_before: str
+    media_type_after: str
+    size_before: Size
+    size_after: Size
+    bytes_before: int
+    bytes_after: int
+    tokens_before: int | None
+    tokens_after: int
+
+    @property
+    def scale(self) -> float:
+        """Sent / original, of the longer side: coordinates that the model returns are in sent pixels."""
+        return self.size_after.long / self.size_before.long
+
+    @classmethod
+    def of(cls, plan: PicturePlan, sent_bytes: int) -> "PictureReport":
+        return cls(
+            place=plan.place,
+            action=plan.action,
+            media_type_before=plan.probe.media_type,
+            media_type_after=plan.target.media_type if plan.target else plan.probe.media_type,
+            size_before=plan.probe.size,
+            size_after=plan.size,
+            bytes_before=plan.probe.file_bytes,
+            bytes_after=sent_bytes,
+            tokens_before=plan.tokens_before,
+            tokens_after=plan.tokens,
+        )
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `exact` is False where the model's family was assumed and tokens are an estimate."""
+
+    profile: str
+    model: str
+    family: str
+    exact: bool
+    tokens: int
+    bytes_before: int
+    bytes_after: int
+    pictures: Sequence[PictureReport]
+    decide_s: float = 0.0  # find, probe, plan
+    prepare_s: float = 0.0  # pixels, waiting for a worker included
+
+    @classmethod
+    def of(cls, profile: str, model: Model, plan: Plan, sent_bytes: Sequence[int], **totals: Any) -> "Report":
+        pictures = [PictureReport.of(one, sent) for one, sent in zip(plan.pictures, sent_bytes, strict=True)]
+        return cls(
+            profile=profile,
+            model=model.name,
+            family=model.family,
+            exact=model.exact,
+            tokens=plan.tokens,
+            pictures=pictures,
+            **totals,
+        )
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Response headers: what was done, for those who look."""
+        actions = [picture.action for picture in self.pictures]
+        done = ", ".join(f"{action}={actions.count(action)}" for action in dict.fromkeys(actions))
+        texts = {
+            b"x-vlm-edge-profile": self.profile,
+            b"x-vlm-edge-media": f"images={len(actions)}; {done}",
+            b"x-vlm-edge-vision-tokens": f"{self.tokens}" if self.exact else f"{self.tokens}; estimate",
+            b"x-vlm-edge-scale": ", ".join(f"{picture.scale:.4f}" for picture in self.pictures),
+            b"server-timing": f"decide;dur={self.decide_s * 1e3:.1f}, prepare;dur={self.prepare_s * 1e3:.1f}",
+        }
+        return [(name, text.encode("latin-1", "replace")) for name, text in texts.items()]
+
+
+class Observer(Protocol):
+    """Who wants to know what requests cost; metrics, logs, a test."""
+
+    def prepared(self, report: Report) -> None: ...
+
+    def refused(self, error: EdgeError) -> None: ...

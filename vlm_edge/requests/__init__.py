@@ -1,0 +1,1 @@
+"""Requests: find the media of a request body, and write new media into it. One module a dialect."""

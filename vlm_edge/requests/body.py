@@ -1,0 +1,212 @@
+"""
+Body: the raw bytes of a request, its skeleton, and the places of its strings.
+
+A request is a small JSON skeleton around megabytes of base64. Each payload (the run between `;base64,` and the closing
+quote) is cut out before parsing, and new media are spliced into the raw bytes, so every other byte stays as it was.
+
+A cut is safe wherever it lands: `;base64,` can stand only inside a string, a cut begins after it and ends before the
+next quote, and holds no backslash but `\\/`; so it takes away characters of one string and nothing else. What cannot be
+cut is parsed whole and found all the same.
+"""
+
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import orjson
+
+from vlm_edge.errors import InvalidJson
+
+Raw = bytes | bytearray
+Path = tuple[str | int, ...]
+
+MARKER = b";base64,"
+# Below this, parsing a payload costs less than keeping account of its cut.
+MIN_CUT_BYTES = 256
+
+_FOREIGN_BACKSLASH = re.compile(rb"\\(?!/)")
+
+
+class Cut(NamedTuple):
+    """A payload taken out of the skeleton: raw[start:stop]."""
+
+    start: int
+    stop: int
+    escaped: bool  # holds `\/`, as PHP clients write a slash
+
+
+class Place(NamedTuple):
+    """Where a JSON string stands: raw[start:stop], quotes included, and the payload that was cut out of it."""
+
+    start: int
+    stop: int
+    cut: Cut | None
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    raw: Raw
+    skeleton: bytes
+    value: Any  # the parsed skeleton
+    cuts: Sequence[Cut]
+
+    @classmethod
+    def read(cls, raw: Raw) -> "Body":
+        """Cut and parse. Raises InvalidJson."""
+        cuts = find_cuts(raw)
+        skeleton = _without(raw, cuts)
+        return cls(raw, skeleton, parse(skeleton), cuts)
+
+    def payload(self, cut: Cut) -> bytes | memoryview:
+        """The base64 text of a cut, without the escapes of JSON. A view where nothing had to change."""
+        if cut.escaped:
+            return bytes(self.raw[cut.start : cut.stop]).replace(b"\\/", b"/")
+        return memoryview(self.raw)[cut.start : cut.stop]
+
+    def places(self, paths: Iterable[Path]) -> dict[Path, Place]:
+        """Where in the raw bytes the strings at these paths of `value` stand."""
+        lengths = [cut.stop - cut.start for cut in self.cuts]
+        removed = [0, *accumulate(lengths)]  # bytes missing in the skeleton after so many cuts
+        seams = [cut.start - gone for cut, gone in zip(self.cuts, removed, strict=False)]
+
+        def place(start: int, stop: int) -> Place:
+            first, last = bisect_left(seams, start), bisect_right(seams, stop - 1)
+            cut = self.cuts[first] if last > first else None
+            return Place(start + removed[first], stop + removed[last], cut)
+
+        return {path: place(*span) for path, span in locate(self.skeleton, paths).items()}
+
+    def splice(self, strings: Mapping[Place, bytes]) -> bytes:
+        """The raw bytes with new JSON strings (quotes included) in these places."""
+        view, done = memoryview(self.raw), 0
+        pieces: list[bytes | memoryview] = []
+        for place in sorted(strings):
+            pieces += [view[done : place.start], strings[place]]
+            done = place.stop
+        pieces.append(view[done:])
+        return b"".join(pieces)
+
+
+def find_cuts(raw: Raw) -> list[Cut]:
+    cuts: list[Cut] = []
+    at = raw.find(MARKER)
+    while at >= 0:
+        start = at + len(MARKER)
+        stop = raw.find(b'"', start)
+        if stop < 0:
+            break
+        escaped = raw.find(b"\\", start, stop) >= 0
+        foreign = _FOREIGN_BACKSLASH.search(raw, start, stop) if escaped else None
+        if not foreign and stop - start >= MIN_CUT_BYTES:
+            cuts.append(Cut(start, stop, escaped))
+        # A marker before a foreign backslash runs to the same backslash, so going on behind it loses nothing.
+        at = raw.find(MARKER, foreign.end() if foreign else stop)
+    return cuts
+
+
+def _without(raw: Raw, cuts: Sequence[Cut]) -> bytes:
+    edges = [0, *(edge for cut in cuts for edge in (cut.start, cut.stop)), len(raw)]
+    view = memoryview(raw)
+    return b"".join(view[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
+
+
+def parse(skeleton: bytes) -> Any:
+    """The value of a JSON text, as vLLM's own parser (Python's `json`) reads it.
+
+    orjson is tried first; it refuses lone surrogates, NaN, a byte order mark and deep nesting, which `json` takes.
+    """
+    try:
+        return orjson.loads(skeleton)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(skeleton.decode("utf-8-sig", "surrogatepass"))
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"the body is not JSON: at line {error.lineno}, column {error.colno}") from None
+    except UnicodeDecodeError:
+        raise InvalidJson("the body is not UTF-8; send JSON in UTF-8") from None
+    except (RecursionError, ValueError):
+        raise InvalidJson("the body is nested too deeply or holds a number that is too long") from None
+
+
+# A scanner that follows a few paths through valid JSON text and skips all else.
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+_SCALAR = re.compile(rb"[^\s,\]}]++")
+_STEP = re.compile(rb'[\[{]|([\]}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+
+_Tree = dict[str | int, Any]
+
+
+def locate(text: bytes, paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """The spans (start, stop) of the values at these paths. Of equal keys the last counts, as for JSON parsers."""
+    wanted: _Tree = {}
+    for path in paths:
+        node = wanted
+        for step in path:
+            node = node.setdefault(step, {})
+    found: dict[Path, tuple[int, int]] = {}
+    begin = 3 if text.startswith(b"\xef\xbb\xbf") else 0
+    _visit(text, _skip_space(text, begin), wanted, (), found)
+    return found
+
+
+def _visit(text: bytes, at: int, wanted: _Tree, path: Path, found: dict[Path, tuple[int, int]]) -> int:
+    """Record what is wanted of the value at `at`; the position behind the value."""
+    opener = text[at : at + 1]
+    if wanted and opener in (b"{", b"["):
+        return _visit_members(text, at, wanted, path, found)
+    end = _end(text, at)
+    if not wanted:
+        found[path] = (at, end)
+    return end
+
+
+def _visit_members(text: bytes, at: int, wanted: _Tree, path: Path, found: dict[Path, tuple[int, int]]) -> int:
+    keyed, closer = text[at] == ord("{"), b"}" if text[at] == ord("{") else b"]"
+    at, index = _skip_space(text, at + 1), 0
+    while text[at : at + 1] != closer:
+        step: str | int = index
+        if keyed:
+            key_end = _end(text, at)
+            step = json.loads(text[at:key_end].decode("utf-8", "surrogatepass"))
+            at = _skip_space(text, _skip_space(text, key_end) + 1)
+        if step in wanted:
+            at = _visit(text, at, wanted[step], (*path, step), found)
+        else:
+            at = _end(text, at)
+        at, index = _skip_space(text, at), index + 1
+        if text[at : at + 1] == b",":
+            at = _skip_space(text, at + 1)
+    return at + 1
+
+
+def _skip_space(text: bytes, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _end(text: bytes, at: int) -> int:
+    """The position behind the value at `at`."""
+    opener = text[at : at + 1]
+    if opener in (b"{", b"["):
+        return _end_of_members(text, at)
+    match = (_STRING if opener == b'"' else _SCALAR).match(text, at)
+    return match.end() if match else len(text)
+
+
+def _end_of_members(text: bytes, at: int) -> int:
+    depth = 0
+    for step in _STEP.finditer(text, at):
+        if step.lastindex:
+            depth -= 1
+            if depth == 0:
+                return step.end()
+        elif text[step.start()] != ord('"'):
+            depth += 1
+    return len(text)

@@ -1,0 +1,158 @@
+"""
+Settings: the parts' own structs put together; TOML and environment; an unknown key is an error that names it.
+
+    VLM_EDGE_CONFIG=edge.toml                  the file that `Settings.from_env` reads
+    VLM_EDGE_LIMITS__MAX_IMAGES=4              one value laid over it: SECTION__KEY, the value written as in TOML
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from vlm_edge.choice import ProfileRule
+from vlm_edge.errors import ConfigError, EdgeError, UnknownModel
+from vlm_edge.gateway.config import GatewaySettings
+from vlm_edge.media.profile import Profile
+from vlm_edge.plan import Limits, Model
+from vlm_edge.tokens import lookup, model_type
+from vlm_edge.workers import WorkerSettings
+
+PREFIX = "VLM_EDGE_"
+
+# Counts for a model of unknown family are estimates by this rule: the finest grid among the common ones, so rather
+# too many tokens than too few.
+ASSUMED_FAMILY = "qwen2_vl"
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a served model counts. family: a model_type or a Hugging Face name. params: the numbers its processor was
+    given (`--mm-processor-kwargs`), as `{ max_pixels = 1003520 }`.
+    """
+
+    family: str
+    params: dict[str, int | float] = {}
+
+    def __post_init__(self) -> None:
+        try:
+            lookup(self.family, **self.params)
+        except EdgeError as error:
+            raise ValueError(error.message) from error
+
+
+def shipped_profiles() -> dict[str, Profile]:
+    return {name: _profile(name, values) for name, values in _folder(_shipped_folder()).items()}
+
+
+def _shipped_folder() -> Path:
+    package = Path(__file__).parent
+    installed = package / "profiles"  # in the wheel; in a checkout they lie beside the package
+    return installed if installed.is_dir() else package.parent / "profiles"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set. `Settings()` is complete.
+
+    default_profile: for requests that neither name a profile nor meet a rule. profile_folders: *.toml files to add,
+    relative to the settings file. remote: http(s) URLs of pictures are refused, or passed on unseen and uncounted.
+    models: served name (`*` allowed) → how it counts; names of known families need no entry.
+    """
+
+    default_profile: str = "standard"
+    profiles: dict[str, Profile] = msgspec.field(default_factory=shipped_profiles)
+    profile_folders: tuple[str, ...] = ()
+    rules: tuple[ProfileRule, ...] = ()
+    remote: Literal["refuse", "pass"] = "refuse"
+    models: dict[str, ModelSettings] = {}
+    limits: Limits = msgspec.field(default_factory=Limits)
+    workers: WorkerSettings = msgspec.field(default_factory=WorkerSettings)
+    gateway: GatewaySettings = msgspec.field(default_factory=GatewaySettings)
+
+    def __post_init__(self) -> None:
+        for name in (self.default_profile, *(rule.profile for rule in self.rules)):
+            if name not in self.profiles:
+                raise ValueError(f"no profile is called {name!r}; the profiles are {', '.join(sorted(self.profiles))}")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Settings":
+        """Settings from a TOML file. Raises ConfigError."""
+        return _settings(_read_toml(Path(path)), Path(path))
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Settings":
+        """Settings from VLM_EDGE_CONFIG, if set, and the VLM_EDGE_SECTION__KEY variables. Raises ConfigError."""
+        path = environ.get(f"{PREFIX}CONFIG")
+        values = _read_toml(Path(path)) if path else {}
+        for name, text in environ.items():
+            if name.startswith(PREFIX) and "__" in name:
+                _lay_over(values, name.removeprefix(PREFIX).lower().split("__"), _value(text))
+        return _settings(values, Path(path) if path else Path("environment"))
+
+    def model(self, name: str) -> Model:
+        """What a served model name means to us: by the settings, by its name, or else assumed."""
+        for pattern, entry in self.models.items():
+            if fnmatchcase(name, pattern):
+                return Model(name, model_type(entry.family), lookup(entry.family, **entry.params))
+        try:
+            return Model(name, model_type(name), lookup(name))
+        except UnknownModel:
+            return Model(name, ASSUMED_FAMILY, lookup(ASSUMED_FAMILY), exact=False)
+
+
+def _settings(values: dict[str, Any], path: Path) -> Settings:
+    try:
+        profiles = _folder(_shipped_folder())
+        for folder in values.get("profile_folders", ()):
+            _merge(profiles, _folder(path.parent / folder))
+        _merge(profiles, values.get("profiles", {}))
+        structs = {name: _profile(name, fields) for name, fields in profiles.items()}
+        return msgspec.convert({**values, "profiles": structs}, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except (AttributeError, TypeError):
+        raise ConfigError(f"{path}: profiles must be tables and profile_folders a list of folders") from None
+
+
+def _profile(name: str, fields: dict[str, Any]) -> Profile:
+    try:
+        return msgspec.convert(fields, Profile)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"profile {name!r}: {error}") from None
+
+
+def _folder(folder: Path) -> dict[str, dict[str, Any]]:
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder of profiles")
+    return {file.stem: _read_toml(file) for file in sorted(folder.glob("*.toml"))}
+
+
+def _merge(profiles: dict[str, dict[str, Any]], more: Mapping[str, dict[str, Any]]) -> None:
+    for name, fields in more.items():
+        profiles[name] = {**profiles.get(name, {}), **fields}
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _lay_over(values: dict[str, Any], keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        values = values.setdefault(key, {})
+    values[keys[-1]] = value
+
+
+def _value(text: str) -> Any:
+    """A value written as in TOML; what is none is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
