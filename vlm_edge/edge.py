@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from vlm_edge import choice
 from vlm_edge.errors import InvalidJson, RemoteMediaRefused, UnknownPath, UnknownProfile, naming
@@ -25,16 +26,14 @@ from vlm_edge.workers import Workers
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A body to send on. `report` is None, and `body` the one that came, where the request holds no pictures."""
 
     body: Raw
     report: Report | None
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True):
     """One prepared picture, and what it costs the model."""
 
     data: bytes
@@ -44,16 +43,14 @@ class Picture:
     report: PictureReport
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """What a worker returns: the JSON string to write, or None to leave what is there; and the bytes of the file."""
 
     string: bytes | None
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """A request found, probed and planned: all that is known without pixels."""
 
     body: Body
@@ -87,8 +84,10 @@ class Edge:
     async def prepare_async(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """`prepare`, with the pixels off the event loop."""
         decision = self.decide(path, body, headers)
-        if decision is None:
-            return Prepared(body, None)
+        return await self.carry_out(decision) if decision else Prepared(body, None)
+
+    async def carry_out(self, decision: Decision) -> Prepared:
+        """The second half of `prepare_async`: the pixels, and the new body."""
         begin = time.perf_counter()
         encoded = await _results_async(self.workers.submit(_jobs(decision)))
         return _write(decision, encoded, time.perf_counter() - begin)

@@ -5,16 +5,17 @@ The response is never wrapped, but for adding headers to it; so streams pass as 
 """
 
 import logging
-from collections.abc import Iterable
+import mmap
+from collections.abc import Iterable, Iterator
 
 import anyio
 import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vlm_edge.edge import Edge
+from vlm_edge.edge import Edge, Prepared
 from vlm_edge.errors import BodyTooLarge, EdgeError, Overloaded, UnsupportedEncoding
-from vlm_edge.report import Observer, Report
+from vlm_edge.report import Observer
 from vlm_edge.requests.body import Raw
 from vlm_edge.requests.endpoints import ENDPOINTS, Dialect
 from vlm_edge.settings import Settings
@@ -57,84 +58,124 @@ class EdgeMiddleware:
         self.max_body_bytes = self.edge.settings.limits.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = _dialect(scope)
+        path = _path(scope)
+        dialect = ENDPOINTS.get(path)
         if dialect is None:
             await self.app(scope, receive, send)
             return
         try:
-            headers = Headers(raw=scope["headers"])
-            body = await read_body(headers, receive, self.max_body_bytes)
-            prepared = await self.edge.prepare_async(_path(scope), body, headers)
+            body = await read_body(scope, receive, self.max_body_bytes)
+            decision = self.edge.decide(path, body, Headers(raw=scope["headers"]))
+            if decision:
+                prepared = await self.edge.carry_out(decision)
+                body = prepared.body
+                scope, send = self._reported(prepared, scope, send)
         except ClientLeft:
             return
         except EdgeError as error:
             self._refused(error)
             await refuse(error, dialect, receive, send)
             return
-        if prepared.report:
-            scope, send = self._reported(prepared.report, len(prepared.body), scope, send)
-        await self.app(scope, replay(prepared.body, receive), send)
+        await self.app(scope, replay(body, receive), send)
 
     def _refused(self, error: EdgeError) -> None:
         log.info("refused: %s at %s", error.code, error.param)
         if self.observer:
             self.observer.refused(error)
 
-    def _reported(self, report: Report, length: int, scope: Scope, send: Send) -> tuple[Scope, Send]:
+    def _reported(self, prepared: Prepared, scope: Scope, send: Send) -> tuple[Scope, Send]:
+        report = prepared.report
+        if not report:
+            return scope, send
         if self.observer:
             self.observer.prepared(report)
-        return {**with_length(scope, length), REPORT_KEY: report}, with_headers(report.headers(), send)
-
-
-def _dialect(scope: Scope) -> Dialect | None:
-    if scope["type"] != "http" or scope["method"] != "POST":
-        return None
-    return ENDPOINTS.get(_path(scope))
+        return {**with_length(scope, len(prepared.body)), REPORT_KEY: report}, with_headers(report.headers(), send)
 
 
 def _path(scope: Scope) -> str:
+    """The path of a POST below the app's mount point; of anything else, none."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return ""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 
-async def read_body(headers: Headers, receive: Receive, allowed: int) -> bytearray:
-    """The whole body, as soon as it is known to be ours to read.
+async def read_body(scope: Scope, receive: Receive, allowed: int) -> Raw:
+    """The whole body of a request.
 
     Raises UnsupportedEncoding, BodyTooLarge as soon as the bound is crossed or declared to be, and ClientLeft.
     """
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise UnsupportedEncoding(encoding)
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > allowed:
-        raise BodyTooLarge(int(declared), allowed)
-    body, more = bytearray(), True
+    declared = _declared_length(scope["headers"])
+    if declared > allowed:
+        raise BodyTooLarge(declared, allowed)
+    upload, more = None, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > allowed:
-            raise BodyTooLarge(len(body), allowed)
-    return body
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        if not more and upload is None and len(piece) <= allowed:
+            return bytes(piece)  # it came whole, as small ones do
+        upload = upload or Upload(declared)
+        upload.add(piece)
+        if upload.length > allowed:
+            raise BodyTooLarge(upload.length, allowed)
+    return upload.body() if upload else b""
+
+
+def _declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Content-Length, 0 if there is none. Raises UnsupportedEncoding for a body that is packed."""
+    length = 0
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit():
+            length = int(value)
+        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise UnsupportedEncoding(value.decode("latin-1"))
+    return length
+
+
+class Upload:
+    """Pieces put together without a long pause: joining or moving tens of megabytes would hold up the event loop.
+
+    A body of declared length goes into an anonymous map, of which a page becomes memory when it is written.
+    """
+
+    def __init__(self, declared: int) -> None:
+        self.length = 0
+        self._whole: mmap.mmap | bytearray = mmap.mmap(-1, declared) if declared else bytearray()
+
+    def add(self, piece: bytes) -> None:
+        start, self.length = self.length, self.length + len(piece)
+        if isinstance(self._whole, bytearray):
+            self._whole += piece
+        elif self.length <= len(self._whole):
+            self._whole[start : self.length] = piece
+        else:  # the client's word on the length was wrong
+            self._whole = bytearray(self._whole[:start]) + piece
+
+    def body(self) -> Raw:
+        return self._whole if self.length == len(self._whole) else bytearray(self._whole[: self.length])
 
 
 def replay(body: Raw, receive: Receive) -> Receive:
     """A receive that gives the body once, in pieces, and then what the client really sends: its disconnect."""
-    view, at, done = memoryview(body), 0, False
+    whole = isinstance(body, bytes) and len(body) <= PIECE_BYTES
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}]) if whole else _pieces(body)
 
     async def replayed() -> Message:
-        nonlocal at, done
-        if done:
-            return await receive()
-        piece = bytes(view[at : at + PIECE_BYTES])
-        at += len(piece)
-        done = at >= len(view)
-        return {"type": "http.request", "body": piece, "more_body": not done}
+        for message in messages:
+            return message
+        return await receive()
 
     return replayed
+
+
+def _pieces(body: Raw) -> Iterator[Message]:
+    view = memoryview(body)
+    for start in range(0, len(view), PIECE_BYTES):
+        stop = start + PIECE_BYTES
+        yield {"type": "http.request", "body": bytes(view[start:stop]), "more_body": stop < len(view)}
 
 
 def with_length(scope: Scope, length: int) -> Scope:

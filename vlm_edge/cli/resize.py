@@ -26,7 +26,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make pictures that
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")]
 
 
-def command(  # noqa: PLR0913 - one argument an option is how Typer reads them
+def command(
     source: Source,
     target: Target,
     profile: options.Profile = "",

@@ -15,9 +15,7 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(help="Port to listen on.")]
 
 
-def command(
-    config: options.Config = None, backend: Backend = None, host: Host = None, port: Port = None
-) -> None:
+def command(config: options.Config = None, backend: Backend = None, host: Host = None, port: Port = None) -> None:
     """Serve the gateway in front of a vLLM server."""
     settings = _with(options.load(config), backend=backend, host=host, port=port)
     try:

@@ -23,9 +23,7 @@ Pictures = Annotated[list[str], typer.Argument(metavar="FILE|WxH", help="Picture
 _SIZE = re.compile(r"(\d{1,9})x(\d{1,9})")
 
 
-def command(
-    model: ModelName, pictures: Pictures, config: options.Config = None, as_json: options.Json = False
-) -> None:
+def command(model: ModelName, pictures: Pictures, config: options.Config = None, as_json: options.Json = False) -> None:
     """Count the vision tokens of pictures, as they are and as each profile would send them."""
     settings = options.load(config)
     known = settings.model(model)

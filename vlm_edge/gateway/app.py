@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
@@ -54,7 +53,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
 
 
 class Estimate:
-    """POST a request body: what its pictures would cost, and whether it would be let through; `?path=` tells its kind."""
+    """POST a request body: what its pictures would cost, and whether it would pass; `?path=` tells its kind."""
 
     def __init__(self, edge: Edge) -> None:
         self.edge = edge
@@ -63,7 +62,7 @@ class Estimate:
         request = Request(scope, receive)
         try:
             limits = self.edge.settings.limits
-            body = await read_body(Headers(scope=scope), receive, limits.max_body_bytes)
+            body = await read_body(scope, receive, limits.max_body_bytes)
             path = request.query_params.get("path", CHAT_PATH)
             decision = self.edge.estimate(path, body, request.headers)
         except ClientLeft:

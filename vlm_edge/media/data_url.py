@@ -6,9 +6,9 @@ by a worker.
 """
 
 import binascii
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 import pybase64
 
 from vlm_edge.errors import InvalidDataUrl
@@ -19,8 +19,7 @@ _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _SAMPLE = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """The base64 text of a data URL and the part before it; a Source for the probe."""
 
     head: str  # `data:image/png;base64`, as it came

@@ -9,8 +9,9 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from vlm_edge.errors import CorruptMedia, UnsupportedMedia
 from vlm_edge.geometry import Size
@@ -31,8 +32,7 @@ class Source(Protocol):
     def read(self, start: int, stop: int) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(msgspec.Struct, frozen=True):
     """A file in memory as a Source."""
 
     data: bytes
@@ -45,8 +45,7 @@ class Bytes:
         return self.data[start:stop]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str
     size: Size  # upright: as a person sees it
     file_bytes: int

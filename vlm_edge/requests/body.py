@@ -4,31 +4,37 @@ Body: the raw bytes of a request, its skeleton, and the places of its strings.
 A request is a small JSON skeleton around megabytes of base64. Each payload (the run between `;base64,` and the closing
 quote) is cut out before parsing, and new media are spliced into the raw bytes, so every other byte stays as it was.
 
-A cut is safe wherever it lands: `;base64,` can stand only inside a string, a cut begins after it and ends before the
-next quote, and holds no backslash but `\\/`; so it takes away characters of one string and nothing else. What cannot be
-cut is parsed whole and found all the same.
+A cut is safe wherever it lands: `;base64,` can stand only inside a string; a cut begins after it and ends before the
+next quote, which no backslash precedes and which so ends that string. It takes away characters of one string and
+nothing else. What cannot be cut is parsed whole and found all the same.
 """
 
 import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from mmap import mmap
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 
 from vlm_edge.errors import InvalidJson
 
-Raw = bytes | bytearray
+Text = bytes | bytearray
+Raw = Text | mmap
 Path = tuple[str | int, ...]
 
 MARKER = b";base64,"
-# Below this, parsing a payload costs less than keeping account of its cut.
+BACKSLASH = ord("\\")
+# A smaller body is parsed whole: that costs less than looking for what to cut.
+MIN_BODY_BYTES = 16 * 1024
+# Likewise a smaller payload is left in.
 MIN_CUT_BYTES = 256
 
-_FOREIGN_BACKSLASH = re.compile(rb"\\(?!/)")
+# Escapes in a payload show here: PHP writes every slash as `\/`, and Gson the padding at the end as `\u003d`.
+HEAD_BYTES, TAIL_BYTES = 4_096, 16
 
 
 class Cut(NamedTuple):
@@ -36,7 +42,6 @@ class Cut(NamedTuple):
 
     start: int
     stop: int
-    escaped: bool  # holds `\/`, as PHP clients write a slash
 
 
 class Place(NamedTuple):
@@ -47,25 +52,26 @@ class Place(NamedTuple):
     cut: Cut | None
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(msgspec.Struct, frozen=True):
     raw: Raw
-    skeleton: bytes
+    skeleton: Text
     value: Any  # the parsed skeleton
     cuts: Sequence[Cut]
 
     @classmethod
     def read(cls, raw: Raw) -> "Body":
         """Cut and parse. Raises InvalidJson."""
-        cuts = find_cuts(raw)
-        skeleton = _without(raw, cuts)
+        cuts = find_cuts(raw) if len(raw) >= MIN_BODY_BYTES else ()
+        skeleton = _without(raw, cuts) if cuts or isinstance(raw, mmap) else raw
         return cls(raw, skeleton, parse(skeleton), cuts)
 
     def payload(self, cut: Cut) -> bytes | memoryview:
         """The base64 text of a cut, without the escapes of JSON. A view where nothing had to change."""
-        if cut.escaped:
-            return bytes(self.raw[cut.start : cut.stop]).replace(b"\\/", b"/")
-        return memoryview(self.raw)[cut.start : cut.stop]
+        start, stop = cut
+        if b"\\" in self.raw[start : start + HEAD_BYTES] or b"\\" in self.raw[stop - TAIL_BYTES : stop]:
+            text: str = parse(b'"%s"' % self.raw[start:stop])
+            return text.encode("ascii", "replace")
+        return memoryview(self.raw)[start:stop]
 
     def places(self, paths: Iterable[Path]) -> dict[Path, Place]:
         """Where in the raw bytes the strings at these paths of `value` stand."""
@@ -91,7 +97,7 @@ class Body:
         return b"".join(pieces)
 
 
-def find_cuts(raw: Raw) -> list[Cut]:
+def find_cuts(raw: Raw) -> Sequence[Cut]:
     cuts: list[Cut] = []
     at = raw.find(MARKER)
     while at >= 0:
@@ -99,12 +105,9 @@ def find_cuts(raw: Raw) -> list[Cut]:
         stop = raw.find(b'"', start)
         if stop < 0:
             break
-        escaped = raw.find(b"\\", start, stop) >= 0
-        foreign = _FOREIGN_BACKSLASH.search(raw, start, stop) if escaped else None
-        if not foreign and stop - start >= MIN_CUT_BYTES:
-            cuts.append(Cut(start, stop, escaped))
-        # A marker before a foreign backslash runs to the same backslash, so going on behind it loses nothing.
-        at = raw.find(MARKER, foreign.end() if foreign else stop)
+        if stop - start >= MIN_CUT_BYTES and raw[stop - 1] != BACKSLASH:
+            cuts.append(Cut(start, stop))
+        at = raw.find(MARKER, stop)  # a marker before this quote would have run to it as well
     return cuts
 
 
@@ -114,7 +117,7 @@ def _without(raw: Raw, cuts: Sequence[Cut]) -> bytes:
     return b"".join(view[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
-def parse(skeleton: bytes) -> Any:
+def parse(skeleton: Text) -> Any:
     """The value of a JSON text, as vLLM's own parser (Python's `json`) reads it.
 
     orjson is tried first; it refuses lone surrogates, NaN, a byte order mark and deep nesting, which `json` takes.
@@ -143,7 +146,7 @@ _STEP = re.compile(rb'[\[{]|([\]}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _Tree = dict[str | int, Any]
 
 
-def locate(text: bytes, paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+def locate(text: Text, paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     """The spans (start, stop) of the values at these paths. Of equal keys the last counts, as for JSON parsers."""
     wanted: _Tree = {}
     for path in paths:
@@ -156,7 +159,7 @@ def locate(text: bytes, paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     return found
 
 
-def _visit(text: bytes, at: int, wanted: _Tree, path: Path, found: dict[Path, tuple[int, int]]) -> int:
+def _visit(text: Text, at: int, wanted: _Tree, path: Path, found: dict[Path, tuple[int, int]]) -> int:
     """Record what is wanted of the value at `at`; the position behind the value."""
     opener = text[at : at + 1]
     if wanted and opener in (b"{", b"["):
@@ -167,7 +170,7 @@ def _visit(text: bytes, at: int, wanted: _Tree, path: Path, found: dict[Path, tu
     return end
 
 
-def _visit_members(text: bytes, at: int, wanted: _Tree, path: Path, found: dict[Path, tuple[int, int]]) -> int:
+def _visit_members(text: Text, at: int, wanted: _Tree, path: Path, found: dict[Path, tuple[int, int]]) -> int:
     keyed, closer = text[at] == ord("{"), b"}" if text[at] == ord("{") else b"]"
     at, index = _skip_space(text, at + 1), 0
     while text[at : at + 1] != closer:
@@ -186,12 +189,12 @@ def _visit_members(text: bytes, at: int, wanted: _Tree, path: Path, found: dict[
     return at + 1
 
 
-def _skip_space(text: bytes, at: int) -> int:
+def _skip_space(text: Text, at: int) -> int:
     match = _SPACE.match(text, at)
     return match.end() if match else at
 
 
-def _end(text: bytes, at: int) -> int:
+def _end(text: Text, at: int) -> int:
     """The position behind the value at `at`."""
     opener = text[at : at + 1]
     if opener in (b"{", b"["):
@@ -200,7 +203,7 @@ def _end(text: bytes, at: int) -> int:
     return match.end() if match else len(text)
 
 
-def _end_of_members(text: bytes, at: int) -> int:
+def _end_of_members(text: Text, at: int) -> int:
     depth = 0
     for step in _STEP.finditer(text, at):
         if step.lastindex:

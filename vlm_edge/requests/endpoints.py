@@ -1,16 +1,16 @@
 """Endpoints: the table path → dialect."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from vlm_edge.errors import EdgeError
 from vlm_edge.requests import openai
 from vlm_edge.requests.part import MediaPart
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """How one kind of request carries media and wants its errors."""
 
     find: Callable[[dict[str, Any]], Iterator[MediaPart]]

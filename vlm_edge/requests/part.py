@@ -1,15 +1,15 @@
 """MediaPart: one picture, video or sound in a request, as a dialect found it."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from vlm_edge.requests.body import Path
 
 Modality = Literal["image", "video", "audio"]
 
 
-@dataclass(frozen=True, slots=True)
-class MediaPart:
+class MediaPart(msgspec.Struct, frozen=True):
     place: str  # as errors name it: messages[3].content[1]
     path: Path  # of the string that holds the URL, in the parsed body
     modality: Modality
