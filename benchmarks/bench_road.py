@@ -78,8 +78,20 @@ def pixels(edge: Edge, pictures: list[bytes], rounds: int) -> list[dict[str, Any
     ours, bare, pillow = (len(pictures) / took for took in alternating(sides, rounds))
     figures = f"{ours:.1f} pictures/s; bare pyvips {bare:.1f}; plain Pillow {pillow:.1f}"
     return [
-        row(f"(a) {len(pictures)} photos, Edge.prepare : bare pyvips", figures, ours / bare, ">= 0.90", ours >= 0.9 * bare),
-        row(f"(b) {len(pictures)} photos, Edge.prepare : plain Pillow", figures, ours / pillow, ">= 3", ours >= 3 * pillow),
+        row(
+            f"(a) {len(pictures)} photos, Edge.prepare : bare pyvips",
+            figures,
+            ours / bare,
+            ">= 0.90",
+            ours >= 0.9 * bare,
+        ),
+        row(
+            f"(b) {len(pictures)} photos, Edge.prepare : plain Pillow",
+            figures,
+            ours / pillow,
+            ">= 3",
+            ours >= 3 * pillow,
+        ),
     ]
 
 
@@ -163,18 +175,26 @@ def free_port() -> int:
 def start_server(kind: str) -> tuple[subprocess.Popen[bytes], int]:
     port = free_port()
     process = subprocess.Popen([sys.executable, "-c", SERVER, str(port), kind])
-    for _ in range(200):
+    wait_for(port)
+    return process, port
+
+
+def wait_for(port: int) -> None:
+    for _ in range(300):
         try:
             socket.create_connection(("127.0.0.1", port)).close()
-            return process, port
         except OSError:
             time.sleep(0.1)
-    raise SystemExit("the server did not start")
+        else:
+            return
+    raise SystemExit("a server did not start")
 
 
 async def load(port: int, requests: int = 3_000, connections: int = 8) -> float:
     """Requests per second over keep-alive connections."""
-    head = f"POST {CHAT_PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(TEXT)}\r\n\r\n"
+    head = (
+        f"POST {CHAT_PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(TEXT)}\r\n\r\n"
+    )
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -200,7 +220,13 @@ def text_over_uvicorn(rounds: int) -> dict[str, Any]:
         for process, _ in servers:
             process.terminate()
     figures = f"with {ours:.0f} requests/s; without {bare:.0f}"
-    return row("(c) text of 4 KB over uvicorn and FastAPI, with : without", figures, ours / bare, ">= 0.95", ours >= 0.95 * bare)
+    return row(
+        "(c) text of 4 KB over uvicorn and FastAPI, with : without",
+        figures,
+        ours / bare,
+        ">= 0.95",
+        ours >= 0.95 * bare,
+    )
 
 
 # (d)

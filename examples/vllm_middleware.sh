@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# vLLM with the edge inside its own server: pictures are prepared before vLLM reads the request.
+#
+#   pip install vlm-edge                      # into the environment of vLLM
+#   ./vllm_middleware.sh Qwen/Qwen2.5-VL-7B-Instruct --max-model-len 16384
+#
+# vLLM hands no arguments to a middleware, so settings come from a file.
+set -euo pipefail
+model=${1:-Qwen/Qwen2.5-VL-7B-Instruct}
+shift || true
+
+export VLM_EDGE_CONFIG=${VLM_EDGE_CONFIG:-$(cd "$(dirname "$0")" && pwd)/edge.toml}
+
+exec vllm serve "$model" --middleware vlm_edge.EdgeMiddleware "$@"
