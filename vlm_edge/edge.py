@@ -112,7 +112,7 @@ class Edge:
             return None
         model = self.settings.model(_text(body.value.get("model")))
         profile = self._choose(path, model.name, headers)
-        check_count(len(parts), self.settings.profiles[profile], self.settings.limits)
+        check_count([part.place for part in parts], self.settings.profiles[profile], self.settings.limits)
         places = body.places(part.path for part in parts)
         payloads = [self._open(body, part, places[part.path]) for part in parts]
         return Decision(

@@ -104,11 +104,12 @@ def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits:
     return PicturePlan(place, probe, target, size, rule.image(size), _tokens_before(probe, rule))
 
 
-def check_count(found: int, profile: Profile, limits: Limits) -> None:
-    """Raises TooManyImages. Asked before anything is probed."""
+def check_count(places: Sequence[str], profile: Profile, limits: Limits) -> None:
+    """Raises TooManyImages, about the first place too many. Asked before anything is probed."""
     allowed = limits.max_images if profile.max_images is None else min(profile.max_images, limits.max_images)
-    if found > allowed:
-        raise TooManyImages(found, allowed)
+    if len(places) > allowed:
+        with naming(places[allowed]):
+            raise TooManyImages(len(places), allowed)
 
 
 def check_bytes(found: int, limits: Limits) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import orjson
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from starlette.types import ASGIApp
 
@@ -129,7 +130,7 @@ def _print(rows: list[Row], profile: str, model: str) -> None:
         table.add_column(column, justify="left" if column == "picture" else "right")
     for row in rows:
         table.add_row(
-            row.name,
+            escape(row.name),
             f"{row.size_before} -> {row.size}",
             f"{row.bytes_before:,} -> {row.bytes:,}",
             f"{row.tokens_before:,} -> {row.tokens:,}",

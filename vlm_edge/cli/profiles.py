@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from vlm_edge.cli import options
@@ -25,5 +26,5 @@ def command(name: Name = None, config: options.Config = None, as_json: options.J
     table = Table("profile", "max side", "max pixels", "format", "quality", "chroma", "pictures", "for")
     for key, one in shown.items():
         numbers = (f"{one.max_side}", f"{one.max_pixels}", one.format, f"{one.quality}", one.chroma)
-        table.add_row(key, *numbers, "" if one.max_images is None else f"{one.max_images}", one.description)
+        table.add_row(key, *numbers, "" if one.max_images is None else f"{one.max_images}", escape(one.description))
     Console().print(table)

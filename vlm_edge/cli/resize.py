@@ -48,7 +48,7 @@ def command(
     items = resize_all(edge, job, files, workers or os.cpu_count() or 1)
     shown = track(items, "resizing", total=len(files), console=Console(stderr=True))
     counted = list(shown) if dry_run else list(_written(shown, manifest or target / "manifest.jsonl"))
-    _summary(counted)
+    _summary(counted, exact=edge.settings.model(model).exact)
     if any(item.status == "failed" for item in counted):
         raise typer.Exit(1)
 
@@ -70,7 +70,7 @@ def _written(items: Iterable[Item], manifest: Path) -> Iterator[Item]:
             yield item
 
 
-def _summary(items: list[Item]) -> None:
+def _summary(items: list[Item], *, exact: bool) -> None:
     for item in items:
         if item.status == "failed":
             typer.echo(f"failed: {item.source}: {item.message}", err=True)
@@ -81,4 +81,5 @@ def _summary(items: list[Item]) -> None:
         before, after = sum(one.tokens_before or 0 for one in reports), sum(one.tokens_after for one in reports)
         written = sum(one.bytes_after for one in reports)
         size = f"{sum(one.bytes_before for one in reports):,} -> {written:,} bytes, " if written else ""
-        typer.echo(f"{size}{before:,} -> {after:,} vision tokens")
+        honest = "" if exact else " (an estimate: no --model of a known family)"
+        typer.echo(f"{size}{before:,} -> {after:,} vision tokens{honest}")

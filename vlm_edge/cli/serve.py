@@ -1,5 +1,6 @@
 """vlm-edge serve: the gateway."""
 
+import logging
 from typing import Annotated, Any
 
 import msgspec
@@ -24,6 +25,7 @@ def command(config: options.Config = None, backend: Backend = None, host: Host =
         from vlm_edge.gateway.app import create_app
     except ImportError as error:
         raise MissingExtra("the gateway", "gateway") from error
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     gateway = settings.gateway
     typer.echo(f"vlm-edge: http://{gateway.host}:{gateway.port} -> {gateway.backend}", err=True)
     uvicorn.run(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from vlm_edge.cli import options
@@ -63,8 +64,8 @@ def _print(rows: list[dict[str, Any]], profiles: list[str]) -> None:
     table = Table("picture", "size", "as it is", *profiles)
     for row in rows:
         if "error" in row:
-            table.add_row(row["picture"], f"[red]{row['error']}")
+            table.add_row(escape(row["picture"]), f"[red]{escape(row['error'])}")
         else:
             costs = [f"{row['profiles'][profile]:,}" for profile in profiles]
-            table.add_row(row["picture"], f"{Size(*row['size'])}", f"{row['tokens']:,}", *costs)
+            table.add_row(escape(row["picture"]), f"{Size(*row['size'])}", f"{row['tokens']:,}", *costs)
     Console().print(table)

@@ -24,6 +24,7 @@ class Payload(msgspec.Struct, frozen=True):
 
     head: str  # `data:image/png;base64`, as it came
     text: bytes | memoryview
+    clean: bool = True  # False: the text had to be mended
 
     @property
     def size(self) -> int:
@@ -42,8 +43,8 @@ class Payload(msgspec.Struct, frozen=True):
         return _decode(self.text)
 
     def canonical(self, media_type: str) -> bool:
-        """Whether the URL is as `build` would write its head, so that every server reads it alike."""
-        return self.head == f"data:{media_type};base64"
+        """Whether the URL came as `build` would write it, so that every server reads it alike."""
+        return self.clean and self.head == f"data:{media_type};base64"
 
 
 def parse(url: str, payload: bytes | memoryview | None = None) -> Payload:
@@ -58,7 +59,8 @@ def parse(url: str, payload: bytes | memoryview | None = None) -> Payload:
     text = payload if payload is not None else rest.encode("ascii", "replace")
     if not len(text):
         raise InvalidDataUrl("found an empty data URL; send data:image/jpeg;base64,<base64 of the file>")
-    return Payload(head, text if _clean(text) else _mended(bytes(text)))
+    clean = _clean(text)
+    return Payload(head, text if clean else _mended(bytes(text)), clean)
 
 
 def build(media_type: str, data: bytes) -> bytes:
