@@ -254,7 +254,7 @@ async def longest_stall(app: ASGIApp, body: bytes) -> float:
 def deciding(edge: Edge, photo: bytes, count: int, bound: float, rounds: int) -> list[dict[str, Any]]:
     body = bytearray(chat(*[photo] * count))
     app = EdgeMiddleware(answer, edge=edge)
-    sides = [
+    sides: list[Callable[[], float]] = [
         partial(seconds, partial(edge.decide, CHAT_PATH, body)),
         partial(seconds, partial(edge.prepare, CHAT_PATH, body)),
         lambda: asyncio.run(longest_stall(app, bytes(body))),

@@ -27,7 +27,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A body to send on. `report` is None, and `body` the one that came, where the request holds no pictures."""
+    """A body to send on. `report` is None, and `body` the one that came, where the request holds no media."""
 
     body: Raw
     report: Report | None
@@ -59,6 +59,7 @@ class Decision(msgspec.Struct, frozen=True):
     plan: Plan
     places: Sequence[Place]
     payloads: Sequence[Payload]
+    passed: int  # media that are not ours to prepare
     seconds: float
 
 
@@ -93,7 +94,7 @@ class Edge:
         return _write(decision, encoded, time.perf_counter() - begin)
 
     def decide(self, path: str, raw: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Decision | None:
-        """Find, probe and plan; None where the request holds no pictures. Touches no pixel."""
+        """Find, probe and plan; None where the request holds no media. Touches no pixel."""
         planned = self.estimate(path, raw, headers)
         if planned:
             check_budget(planned.plan, self.settings.limits)
@@ -107,9 +108,10 @@ class Edge:
         body = Body.read(raw)
         if not isinstance(body.value, dict):
             raise InvalidJson("the body is not a JSON object")
-        parts = self._pictures(ENDPOINTS[path].find(body.value))
-        if not parts:
+        found = list(ENDPOINTS[path].find(body.value))
+        if not found:
             return None
+        parts = self._pictures(found)
         model = self.settings.model(_text(body.value.get("model")))
         profile = self._choose(path, model.name, headers)
         check_count([part.place for part in parts], self.settings.profiles[profile], self.settings.limits)
@@ -122,6 +124,7 @@ class Edge:
             plan=self._plan(parts, payloads, profile, model),
             places=[places[part.path] for part in parts],
             payloads=payloads,
+            passed=len(found) - len(parts),
             seconds=time.perf_counter() - begin,
         )
 
@@ -145,7 +148,7 @@ class Edge:
     def close(self) -> None:
         self.workers.close()
 
-    def _pictures(self, parts: Any) -> list[MediaPart]:
+    def _pictures(self, parts: Sequence[MediaPart]) -> list[MediaPart]:
         """The parts that are ours to prepare; by policy, remote ones are refused or left alone."""
         pictures = []
         for part in parts:
@@ -230,6 +233,7 @@ def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> 
         [one.size_bytes for one in encoded],
         bytes_before=len(raw),
         bytes_after=len(body),
+        passed=decision.passed,
         decide_s=decision.seconds,
         prepare_s=prepare_s,
     )

@@ -17,7 +17,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
-        self.requests = self._counter("requests", "Requests with pictures, prepared.", "profile")
+        self.requests = self._counter("requests", "Requests with media, let through.", "profile")
         self.refusals = self._counter("refusals", "Requests refused, by error code.", "code")
         self.pictures = self._counter("pictures", "Pictures, by what was done to them.", "action")
         self.bytes = self._counter("picture_bytes", "Bytes of picture files.", "side")

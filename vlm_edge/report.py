@@ -1,5 +1,6 @@
 """Report: what one request cost. The headers, logs and metrics are made from it; it holds no pixels and no base64."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -56,6 +57,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     bytes_before: int
     bytes_after: int
     pictures: Sequence[PictureReport]
+    passed: int = 0  # media that went on unseen: videos, sounds, remote pictures
     decide_s: float = 0.0  # find, probe, plan
     prepare_s: float = 0.0  # pixels, waiting for a worker included
 
@@ -74,11 +76,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Response headers: what was done, for those who look."""
-        actions = [picture.action for picture in self.pictures]
-        done = ", ".join(f"{action}={actions.count(action)}" for action in dict.fromkeys(actions))
+        counts = Counter(picture.action for picture in self.pictures) + Counter(passed=self.passed)
+        done = ", ".join(f"{action}={count}" for action, count in counts.items())
         texts = {
             b"x-vlm-edge-profile": self.profile,
-            b"x-vlm-edge-media": f"images={len(actions)}; {done}",
+            b"x-vlm-edge-media": f"images={len(self.pictures)}; {done}",
             b"x-vlm-edge-vision-tokens": f"{self.tokens}" if self.exact else f"{self.tokens}; estimate",
             b"x-vlm-edge-scale": ", ".join(f"{picture.scale:.4f}" for picture in self.pictures),
             b"server-timing": f"decide;dur={self.decide_s * 1e3:.1f}, prepare;dur={self.prepare_s * 1e3:.1f}",

@@ -170,9 +170,10 @@ def test_an_encoded_path_is_no_way_around_the_edge() -> None:
     assert opened(sent_picture(backend.last.body)).size == (1008, 756)
 
 
-def test_a_query_beyond_ascii_is_no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("http", SERVERS)
+def test_a_query_beyond_ascii_is_no_fault_of_ours(http: str, caplog: pytest.LogCaptureFixture) -> None:
     """Not every client encodes; the backend may refuse it, we may, but nobody may trip over it."""
-    with served(Recorder()) as behind, gateway_before(behind) as port:
+    with served(Recorder()) as behind, gateway_before(behind, http=http) as port:
         answer = ask(port, "GET /v1/models?q=é HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n\r\n".encode())
     assert answer.split()[1] in (b"200", b"400")
     assert "Traceback" not in caplog.text
@@ -410,6 +411,47 @@ def test_server_sent_events_pass_one_by_one(http: str) -> None:
         assert b"".join(chunks) == b": keep-alive\n\ndata: [DONE]\n\n"
 
 
+def test_a_client_that_does_not_read_holds_the_backend_up() -> None:
+    """Or else the gateway would store the answer."""
+    sent, most = 0, 100_000_000
+    stuck = threading.Event()
+
+    def pour(connection: socket.socket) -> None:
+        nonlocal sent
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % most)
+        connection.settimeout(0.5)
+        try:
+            while sent < most:
+                sent += connection.send(b"x" * 65_536)
+        finally:
+            stuck.set()
+
+    with raw_backend(pour) as behind, gateway_before(behind) as port, connected(port) as connection:
+        connection.sendall(post_head("/v1/files", "Content-Length: 0"))
+        assert stuck.wait(PATIENCE_S)
+    assert 0 < sent < most // 2
+
+
+def test_a_backend_that_does_not_read_holds_the_client_up() -> None:
+    """Or else the gateway would store the upload."""
+    sent, most = 0, 100_000_000
+    over = threading.Event()
+
+    def ignore(connection: socket.socket) -> None:
+        read_until(connection, b"\r\n\r\n")
+        over.wait(PATIENCE_S)
+
+    with raw_backend(ignore) as behind, gateway_before(behind) as port, connected(port) as connection:
+        connection.sendall(post_head("/v1/files", f"Content-Length: {most}"))
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            while sent < most:
+                sent += connection.send(b"x" * 65_536)
+        over.set()
+    assert 0 < sent < most // 2
+
+
 # Leaving
 
 
@@ -463,7 +505,7 @@ def test_the_backends_connection_is_closed_when_the_client_leaves(request_: byte
         if begun:
             connection.sendall(SSE_HEAD + chunk(b"data: 1\n\n"))
         asked.set()
-        connection.settimeout(4)
+        connection.settimeout(2)
         if connection.recv(1) == b"":
             left.set()
 
@@ -473,7 +515,7 @@ def test_the_backends_connection_is_closed_when_the_client_leaves(request_: byte
             assert asked.wait(PATIENCE_S)
             if begun:
                 read_until(connection, b"data: 1\n\n")
-        assert left.wait(5)
+        assert left.wait(3)
 
 
 def test_a_client_that_leaves_during_its_upload_ends_quietly(caplog: pytest.LogCaptureFixture) -> None:
@@ -636,7 +678,7 @@ def test_the_gateway_is_well_after_every_failure() -> None:
     with raw_backend(answer) as behind, gateway_before(behind) as port:
         for _ in range(4):
             with connected(port) as connection:
-                connection.sendall(b"GET /fail HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n\r\n")
+                connection.sendall(post_head("/fail", "Content-Length: 0", "Connection: close"))
                 read_all(connection)
             assert post(port).status_code == 200
     assert next(failures, None) is None

@@ -18,7 +18,7 @@ from yarl import URL
 from vlm_edge.errors import BackendTimeout, BackendUnavailable, EdgeError
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.middleware import REPORT_KEY, ClientLeft, refuse
-from vlm_edge.requests.endpoints import CHAT
+from vlm_edge.requests.endpoints import CHAT, ENDPOINTS
 from vlm_edge.requests.openai import error_body
 
 log = logging.getLogger("vlm_edge.gateway")
@@ -169,9 +169,16 @@ class _Request:
 
 
 def _request_headers(scope: Scope) -> list[tuple[str, str]]:
-    modality = b"multi_modal" if REPORT_KEY in scope else b"text_only"
-    kept = _end_to_end(scope["headers"], NOT_FORWARDED)
-    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in [*kept, (MODALITY_HEADER, modality)]]
+    headers = [*_end_to_end(scope["headers"], NOT_FORWARDED), *_modality(scope)]
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+
+
+def _modality(scope: Scope) -> _RawHeaders:
+    """What the edge has found in a request that it read; of others nothing is said."""
+    if REPORT_KEY in scope:
+        return [(MODALITY_HEADER, b"multi_modal")]
+    read = scope["method"] == "POST" and scope["path"] in ENDPOINTS
+    return [(MODALITY_HEADER, b"text_only")] if read else []
 
 
 def _response_headers(response: aiohttp.ClientResponse) -> _RawHeaders:
