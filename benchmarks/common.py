@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from vlm_edge.media.probe import Bytes, probe
+from vlm_edge.media.probe import probe
+from vlm_edge.media.source import Bytes
 
 CHAT_PATH = "/v1/chat/completions"
 MODEL = "Qwen/Qwen2.5-VL-7B-Instruct"

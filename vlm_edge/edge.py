@@ -14,7 +14,8 @@ from vlm_edge.errors import InvalidJson, RemoteMediaRefused, UnknownPath, Unknow
 from vlm_edge.geometry import Size
 from vlm_edge.media import data_url, picture
 from vlm_edge.media.data_url import Payload
-from vlm_edge.media.probe import Bytes, probe
+from vlm_edge.media.probe import probe
+from vlm_edge.media.source import Bytes
 from vlm_edge.plan import Model, PicturePlan, Plan, check_budget, check_bytes, check_count, plan, plan_picture
 from vlm_edge.report import PictureReport, Report
 from vlm_edge.requests.body import Body, Place, Raw

@@ -163,7 +163,7 @@ def test_a_skeleton_and_its_payloads_make_the_whole(raw: Raw) -> None:
         else:
             text = raw[cut.start : cut.stop]
             assert short + meant(b'"%s"' % text) == long
-            assert b"\\" in text or body.payload(cut) == text
+            assert b"\\" in text or not text.isascii() or body.payload(cut) == text
 
 
 @properties

@@ -22,7 +22,8 @@ from vlm_edge.cli import options, standin
 from vlm_edge.errors import BackendUnavailable, MissingExtra
 from vlm_edge.geometry import Size
 from vlm_edge.media import data_url
-from vlm_edge.media.probe import Bytes, probe
+from vlm_edge.media.probe import probe
+from vlm_edge.media.source import Bytes
 from vlm_edge.settings import Settings
 
 PICTURES = Path(__file__).parent / "pictures"

@@ -13,7 +13,8 @@ from rich.table import Table
 from vlm_edge.cli import options
 from vlm_edge.errors import EdgeError, naming
 from vlm_edge.geometry import Size
-from vlm_edge.media.probe import Bytes, probe
+from vlm_edge.media.probe import probe
+from vlm_edge.media.source import Bytes
 from vlm_edge.plan import planned_size
 from vlm_edge.settings import Settings
 from vlm_edge.tokens import Rule, lookup

@@ -1,48 +1,21 @@
 """
 Probe: what the headers of a file say, read from as few bytes as they take. No image library, no pixels.
 
-The true type comes from the magic bytes, never from a label or a name. Layouts: JPEG (ITU T.81, Exif 2.3), PNG 3rd ed.,
-RFC 9649 (WebP), GIF89a, TIFF 6.0, ISO 23008-12 (AVIF).
+The true type comes from the magic bytes, never from a label or a name. Layouts: JPEG (ITU T.81), PNG 3rd ed., RFC 9649
+(WebP), GIF89a.
 """
 
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from vlm_edge.errors import CorruptMedia, UnsupportedMedia
 from vlm_edge.geometry import Size
-
-HEAD_BYTES = 65_536
-# More segments or chunks than any honest file has; a probe must end.
-MAX_STEPS = 4_096
-# Pages are counted this far.
-MAX_PAGES = 1_000
-
-
-class Source(Protocol):
-    """A file of known size that is read at random."""
-
-    @property
-    def size(self) -> int: ...
-
-    def read(self, start: int, stop: int) -> bytes: ...
-
-
-class Bytes(msgspec.Struct, frozen=True):
-    """A file in memory as a Source."""
-
-    data: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def read(self, start: int, stop: int) -> bytes:
-        return self.data[start:stop]
+from vlm_edge.media import isobmff, tiff
+from vlm_edge.media.source import HEAD_BYTES, MAX_STEPS, Reader, Source
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +37,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
 def probe(source: Source) -> Probe:
     """Read the headers. Raises UnsupportedMedia for what is no known picture, CorruptMedia for what breaks off."""
-    file = _File(source)
+    file = Reader(source)
     if not file.size:
         raise CorruptMedia("it is empty")
     for magic, read in READERS:
@@ -73,33 +46,10 @@ def probe(source: Source) -> Probe:
     raise UnsupportedMedia(_name_of(file.head))
 
 
-class _File:
-    """A Source whose head is at hand; a read past the end is an error of the file."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.size = source.size
-        self.head = source.read(0, HEAD_BYTES)
-
-    def get(self, start: int, length: int) -> bytes:
-        stop = start + length
-        found = self.head[start:stop] if stop <= len(self.head) else self.source.read(start, stop)
-        if len(found) < length:
-            raise CorruptMedia("it ends within its headers")
-        return found
-
-    def up_to(self, start: int, length: int) -> bytes:
-        return self.get(start, max(0, min(length, self.size - start)))
-
-    def unpack(self, layout: str, start: int) -> tuple[int, ...]:
-        return struct.unpack(layout, self.get(start, struct.calcsize(layout)))
+_Read = Callable[[Reader], Probe]
 
 
-class _Reader(Protocol):
-    def __call__(self, file: _File, /) -> Probe: ...
-
-
-def _read(read: _Reader, file: _File) -> Probe:
+def _read(read: _Read, file: Reader) -> Probe:
     try:
         found = read(file)
     except (struct.error, IndexError, zlib.error):
@@ -115,13 +65,13 @@ _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a segment
 
 
-def _jpeg(file: _File) -> Probe:
+def _jpeg(file: Reader) -> Probe:
     orientation, srgb_profile, frame = 1, True, None
     for marker, at, length in _jpeg_segments(file):
         if marker in _SOF and frame is None:
             frame = file.unpack(">BHHB", at)
         elif marker == 0xE1 and file.up_to(at, 6) == b"Exif\0\0":
-            orientation = _exif_orientation(file.get(at + 6, length - 6))
+            orientation = tiff.exif_orientation(file.get(at + 6, length - 6))
         elif marker == 0xE2 and file.up_to(at, 12) == b"ICC_PROFILE\0":
             srgb_profile = srgb_profile and _is_srgb(file.get(at, length), first=file.get(at + 12, 1) == b"\x01")
     if frame is None:
@@ -136,7 +86,7 @@ def _jpeg(file: _File) -> Probe:
     )
 
 
-def _jpeg_segments(file: _File) -> Iterator[tuple[int, int, int]]:
+def _jpeg_segments(file: Reader) -> Iterator[tuple[int, int, int]]:
     """(marker, start of its content, length of it), up to the first scan."""
     at = 2
     for _ in range(MAX_STEPS):
@@ -167,7 +117,7 @@ def _is_srgb(profile: bytes, *, first: bool) -> bool:
 _PNG_ALPHA_TYPES = (4, 6)
 
 
-def _png(file: _File) -> Probe:
+def _png(file: Reader) -> Probe:
     if file.get(12, 4) != b"IHDR":
         raise CorruptMedia("it does not begin with its header")
     width, height, depth, colour = file.unpack(">IIBB", 16)
@@ -178,7 +128,7 @@ def _png(file: _File) -> Probe:
         elif kind == b"acTL":
             animated = True
         elif kind == b"eXIf":
-            orientation = _exif_orientation(file.get(at, length))
+            orientation = tiff.exif_orientation(file.up_to(at, min(length, HEAD_BYTES)))
         elif kind == b"iCCP":
             srgb = srgb and _is_srgb(_inflate(file.up_to(at, min(length, 8_192))), first=True)
     return Probe(
@@ -193,7 +143,7 @@ def _png(file: _File) -> Probe:
     )
 
 
-def _png_chunks(file: _File) -> Iterator[tuple[bytes, int, int]]:
+def _png_chunks(file: Reader) -> Iterator[tuple[bytes, int, int]]:
     at = 8
     for _ in range(MAX_STEPS):
         if at + 8 > file.size:
@@ -217,7 +167,7 @@ def _inflate(profile: bytes) -> bytes:
 _WEBP_ICC, _WEBP_ALPHA, _WEBP_EXIF, _WEBP_ANIMATED = 0x20, 0x10, 0x08, 0x02
 
 
-def _webp(file: _File) -> Probe:
+def _webp(file: Reader) -> Probe:
     kind = file.get(12, 4)
     if kind == b"VP8 ":
         width, height = file.unpack("<HH", 26)
@@ -233,12 +183,12 @@ def _webp(file: _File) -> Probe:
     raise CorruptMedia("it is no WebP stream")
 
 
-def _webp_extended(file: _File, size: Size, flags: int) -> Probe:
+def _webp_extended(file: Reader, size: Size, flags: int) -> Probe:
     orientation, lossless, srgb = 1, False, True
     for kind, at, length in _riff_chunks(file):
         if kind == b"EXIF" and flags & _WEBP_EXIF:
-            exif = file.up_to(at, length)
-            orientation = _exif_orientation(exif.removeprefix(b"Exif\0\0"))
+            exif = file.up_to(at, min(length, HEAD_BYTES))
+            orientation = tiff.exif_orientation(exif.removeprefix(b"Exif\0\0"))
         elif kind == b"ICCP" and flags & _WEBP_ICC:
             srgb = _is_srgb(file.up_to(at, min(length, 4_096)), first=True)
         elif kind == b"VP8L":
@@ -247,7 +197,7 @@ def _webp_extended(file: _File, size: Size, flags: int) -> Probe:
 
 
 def _webp_probe(
-    file: _File, size: Size, *, orientation: int = 1, flags: int = 0, lossless: bool = False, srgb: bool = True
+    file: Reader, size: Size, *, orientation: int = 1, flags: int = 0, lossless: bool = False, srgb: bool = True
 ) -> Probe:
     return Probe(
         media_type="image/webp",
@@ -261,7 +211,7 @@ def _webp_probe(
     )
 
 
-def _riff_chunks(file: _File) -> Iterator[tuple[bytes, int, int]]:
+def _riff_chunks(file: Reader) -> Iterator[tuple[bytes, int, int]]:
     at = 12
     for _ in range(MAX_STEPS):
         if at + 8 > file.size:
@@ -274,167 +224,45 @@ def _riff_chunks(file: _File) -> Iterator[tuple[bytes, int, int]]:
 # GIF
 
 
-def _gif(file: _File) -> Probe:
+def _gif(file: Reader) -> Probe:
     width, height = file.unpack("<HH", 6)
     # How many frames follow is not said in the header, and only the first is taken.
     return Probe(media_type="image/gif", size=Size(width, height), file_bytes=file.size, alpha=True, lossless=True)
 
 
-# TIFF, and the Exif block, which is a small TIFF
-
-_WIDTH, _HEIGHT, _COMPRESSION, _ORIENTATION, _SAMPLES, _EXTRA_SAMPLES = 256, 257, 259, 274, 277, 338
-_SHORT, _LONG = 3, 4
-_TIFF_LOSSY = (6, 7)  # JPEG, old and new
+# TIFF
 
 
-def _tiff(file: _File) -> Probe:
-    order = "<" if file.get(0, 2) == b"II" else ">"
-    pages = _tiff_pages(file, order)
-    tags = _tags(file, order, pages[0])
-    orientation = _valid_orientation(tags.get(_ORIENTATION, 1))
+def _tiff(file: Reader) -> Probe:
+    pages = tiff.pages(file)
+    tags = tiff.tags(file, pages[0])
+    orientation = tiff.orientation_of(tags)
     return Probe(
         media_type="image/tiff",
-        size=_upright(Size(tags.get(_WIDTH, 0), tags.get(_HEIGHT, 0)), orientation),
+        size=_upright(Size(tags.get(tiff.WIDTH, 0), tags.get(tiff.HEIGHT, 0)), orientation),
         file_bytes=file.size,
         orientation=orientation,
         pages=len(pages),
-        alpha=_EXTRA_SAMPLES in tags,
-        lossless=tags.get(_COMPRESSION, 1) not in _TIFF_LOSSY,
+        alpha=tiff.EXTRA_SAMPLES in tags,
+        lossless=tags.get(tiff.COMPRESSION) not in tiff.JPEG_COMPRESSIONS,
     )
 
 
-def _tiff_pages(file: _File, order: str) -> list[int]:
-    """The offset of each page's directory."""
-    pages: dict[int, None] = {}
-    (at,) = file.unpack(order + "I", 4)
-    while at and at not in pages and len(pages) < MAX_PAGES:
-        pages[at] = None
-        (entries,) = file.unpack(order + "H", at)
-        (at,) = file.unpack(order + "I", at + 2 + 12 * entries)
-    if not pages:
-        raise CorruptMedia("it has no page")
-    return list(pages)
+# AVIF
+
+_AVIF_BRANDS = re.compile(rb".{4}ftyp(?:avif|mif1.{4}(?:.{4}){0,15}avif)", re.DOTALL)
 
 
-def _tags(file: _File, order: str, at: int) -> dict[int, int]:
-    """The tags of one directory that hold a single whole number (of others, whatever stands in their place)."""
-    (entries,) = file.unpack(order + "H", at)
-    tags = {}
-    for entry in range(at + 2, at + 2 + 12 * entries, 12):
-        tag, kind, _ = file.unpack(order + "HHI", entry)
-        tags[tag] = file.unpack(order + ("H" if kind == _SHORT else "I"), entry + 8)[0]
-    return tags
-
-
-def _exif_orientation(exif: bytes) -> int:
-    """The orientation of an Exif block; 1 where the block is damaged, for bad metadata never fails a picture."""
-    file = _File(Bytes(exif))
-    try:
-        order = "<" if exif[:2] == b"II" else ">"
-        (at,) = file.unpack(order + "I", 4)
-        return _valid_orientation(_tags(file, order, at).get(_ORIENTATION, 1))
-    except (CorruptMedia, struct.error):
-        return 1
-
-
-def _valid_orientation(value: int) -> int:
-    return value if 1 <= value <= 8 else 1
+def _avif(file: Reader) -> Probe:
+    size, alpha = isobmff.primary(file)
+    return Probe(media_type="image/avif", size=size, file_bytes=file.size, alpha=alpha)
 
 
 def _upright(size: Size, orientation: int) -> Size:
     return size.turned() if orientation >= 5 else size
 
 
-# AVIF: boxes of ISO base media; the primary item's properties
-
-_Box = tuple[bytes, int, int]  # kind, start of its content, end of it
-
-_AVIF_BRANDS = re.compile(rb".{4}ftyp(avif|mif1.{4}(?:.{4})*?avif)", re.DOTALL)
-
-
-def _avif(file: _File) -> Probe:
-    _, meta, meta_end = _box(file, b"meta", *_span(file, 0, file.size))
-    inside = (meta + 4, meta_end)
-    primary = _primary_item(file, inside)
-    _, properties, properties_end = _box(file, b"iprp", *inside)
-    _, container, container_end = _box(file, b"ipco", properties, properties_end)
-    boxes = list(_boxes(file, container, container_end))
-    alpha = any(kind == b"auxC" and b"alpha" in file.get(at, stop - at) for kind, at, stop in boxes)
-    size = Size(0, 0)
-    for box in _associated(file, primary, boxes, (properties, properties_end)):
-        size = _transformed(file, size, box)
-    return Probe(media_type="image/avif", size=size, file_bytes=file.size, alpha=alpha)
-
-
-def _span(file: _File, start: int, stop: int) -> tuple[int, int]:
-    return start, min(stop, file.size)
-
-
-def _boxes(file: _File, at: int, end: int) -> Iterator[_Box]:
-    """The boxes between two offsets."""
-    for _ in range(MAX_STEPS):
-        if at + 8 > end:
-            return
-        length, kind = struct.unpack(">I4s", file.get(at, 8))
-        content = at + 8
-        if length == 1:
-            length, content = *file.unpack(">Q", at + 8), at + 16
-        stop = at + length if length else end
-        if stop < content or stop > end:
-            raise CorruptMedia("its boxes are damaged")
-        yield kind, content, stop
-        at = stop
-
-
-def _box(file: _File, wanted: bytes, at: int, end: int) -> _Box:
-    for box in _boxes(file, at, end):
-        if box[0] == wanted:
-            return box
-    raise CorruptMedia("a box is missing")
-
-
-def _primary_item(file: _File, inside: tuple[int, int]) -> int:
-    _, at, _ = _box(file, b"pitm", *inside)
-    version = file.get(at, 1)[0]
-    return file.unpack(">I" if version else ">H", at + 4)[0]
-
-
-def _associated(file: _File, item: int, boxes: list[_Box], inside: tuple[int, int]) -> list[_Box]:
-    """The properties of an item, in the order in which they apply: first its size, then the transformations."""
-    owned = [boxes[index - 1] for index in _indices(file, item, inside) if 0 < index <= len(boxes)]
-    return sorted(owned, key=lambda box: box[0] != b"ispe")
-
-
-def _indices(file: _File, item: int, inside: tuple[int, int]) -> Sequence[int]:
-    _, at, _ = _box(file, b"ipma", *inside)
-    version, _, wide = file.unpack(">B2sB", at)
-    (count,) = file.unpack(">I", at + 4)
-    at += 8
-    for _ in range(min(count, MAX_STEPS)):
-        number, amount = file.unpack(">IB" if version else ">HB", at)
-        at += 5 if version else 3
-        layout, mask = (f">{amount}H", 0x7FFF) if wide & 1 else (f">{amount}B", 0x7F)
-        if number == item:
-            return [index & mask for index in file.unpack(layout, at)]
-        at += struct.calcsize(layout)
-    raise CorruptMedia("its primary picture has no properties")
-
-
-def _transformed(file: _File, size: Size, box: _Box) -> Size:
-    kind, at, _ = box
-    if kind == b"ispe":
-        return Size(*file.unpack(">II", at + 4))
-    if kind == b"clap":
-        width, width_unit, height, height_unit = file.unpack(">IIII", at)
-        if not width_unit or not height_unit:
-            raise CorruptMedia("its crop is damaged")
-        return Size(width // width_unit, height // height_unit)
-    if kind == b"irot" and file.get(at, 1)[0] & 1:
-        return size.turned()
-    return size
-
-
-READERS: tuple[tuple[re.Pattern[bytes], _Reader], ...] = (
+READERS: tuple[tuple[re.Pattern[bytes], _Read], ...] = (
     (re.compile(rb"\xff\xd8\xff"), _jpeg),
     (re.compile(rb"\x89PNG\r\n\x1a\n"), _png),
     (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), _webp),

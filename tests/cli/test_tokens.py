@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.cli.command import good, told, told_usage, vlm_edge
+from tests.samples import QWEN, TURNED, jpeg
+
+
+def counted(*arguments: str | Path) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = orjson.loads(good(vlm_edge("tokens", *arguments, "--json")))
+    return rows
+
+
+def test_sizes_and_files_are_counted_as_they_are_and_by_profile() -> None:
+    """Qwen2.5-VL: cells of 28 pixels, sides rounded to them."""
+    [size, file] = counted(QWEN, "4032x3024", TURNED)
+    profiles = {"document": 73 * 55, "invoice": 45 * 34, "standard": 36 * 27, "thumbnail": 16 * 12}
+    assert size == {"picture": "4032x3024", "size": [4032, 3024], "tokens": 144 * 108, "profiles": profiles}
+    assert file["size"] == [1800, 1200]  # upright
+    assert file["tokens"] == 64 * 43
+
+
+def test_another_family_counts_by_its_own_grid() -> None:
+    [row] = counted("Qwen/Qwen3-VL-8B-Instruct", "1280x960")
+    assert row["tokens"] == 40 * 30
+
+
+def test_the_settings_file_may_say_how_a_model_counts(tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text('[models.ours]\nfamily = "qwen3_vl"\n[profiles.tiny]\nmax_side = 320\n')
+    [row] = counted("ours", "1280x960", "--config", file)
+    assert row["tokens"] == 40 * 30
+    assert isinstance(row["profiles"], dict)
+    assert row["profiles"]["tiny"] == 10 * 8  # 320x240 is 7.5 cells high: the nearer of 7 and 8 within 320
+
+
+def test_the_table_shows_the_same_numbers() -> None:
+    text = good(vlm_edge("tokens", QWEN, "4032x3024", "1280x720"))
+    for word in ("4032x3024", "15,552", "972", "192", "1280x720", "1,196", "144", "document", "thumbnail"):
+        assert word in text
+
+
+def test_a_file_that_cannot_be_counted_leaves_the_others(tmp_path: Path) -> None:
+    good_file, bad_file = tmp_path / "a.jpg", tmp_path / "b.jpg"
+    good_file.write_bytes(jpeg(280, 280))
+    bad_file.write_bytes(b"<html>")
+    run = vlm_edge("tokens", QWEN, "--json", bad_file, good_file, tmp_path / "none.jpg", tmp_path, "9999x1")
+    assert run.returncode == 1
+    rows = orjson.loads(run.stdout)
+    assert [row["picture"] for row in rows] == [
+        *map(str, (bad_file, good_file, tmp_path / "none.jpg", tmp_path)),
+        "9999x1",
+    ]
+    assert [row.get("tokens") for row in rows] == [None, 100, None, None, None]
+    assert "an HTML page" in rows[0]["error"]
+    assert "No such file" in rows[2]["error"]
+    assert "200:1" in rows[4]["error"]
+
+
+def test_the_table_names_what_cannot_be_counted() -> None:
+    run = vlm_edge("tokens", QWEN, "none.jpg")
+    text = (run.stdout + run.stderr).decode()
+    assert run.returncode == 1
+    assert "none.jpg" in text
+    assert "No such" in text
+    assert "Traceback" not in text
+
+
+def test_an_unknown_model_is_told_with_the_families() -> None:
+    told(vlm_edge("tokens", "gpt-9", "1x1"), 2, "'gpt-9'", "qwen2_5_vl", "qwen3_vl")
+
+
+def test_without_pictures_it_is_a_usage_error() -> None:
+    told_usage(vlm_edge("tokens", QWEN))
+
+
+@pytest.mark.parametrize("size", ["0x10", "10x0"])
+def test_a_size_of_nothing_is_not_counted_as_something(size: str) -> None:
+    run = vlm_edge("tokens", QWEN, "--json", size)
+    assert run.returncode == 1
+    assert "error" in orjson.loads(run.stdout)[0]
