@@ -25,7 +25,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         """uvicorn looks ten times a second whether to end; with hundreds of servers that adds up."""
-        while not self.should_exit:
+        while not self.should_exit:  # noqa: ASYNC110 - a flag that another thread sets
             await asyncio.sleep(0.005)
 
 

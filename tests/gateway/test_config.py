@@ -17,7 +17,9 @@ def test_the_settings_are_complete_without_a_file() -> None:
     assert (settings.host, settings.port) == ("127.0.0.1", 8080)
 
 
-@pytest.mark.parametrize("backend", ["http://vllm", "https://vllm.example:8443", "http://[::1]:8000", "http://h:80/base"])
+@pytest.mark.parametrize(
+    "backend", ["http://vllm", "https://vllm.example:8443", "http://[::1]:8000", "http://h:80/base"]
+)
 def test_a_backend_is_an_http_url(backend: str) -> None:
     assert of(backend=backend).backend == backend
 

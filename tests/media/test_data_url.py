@@ -1,4 +1,5 @@
 import base64
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -140,15 +141,25 @@ def test_a_payload_that_was_cut_out_reads_like_one_that_was_not(
 
 
 @pytest.mark.xfail(strict=True, reason="text that is irregular beyond its first 4,096 characters is read shifted")
-@pytest.mark.parametrize("spell", [lambda text: text[:5_000] + "\n\n\n\n" + text[5_000:], percent_encoded])
-def test_what_is_read_at_random_is_what_is_decoded_even_behind_a_late_irregularity(
-    spell: Callable[[str], str],
-) -> None:
+def test_what_is_read_at_random_is_what_is_decoded_even_behind_a_late_irregularity() -> None:
     data = bytes(4_000) + bytes(range(256)) * 20
-    payload = parse(f"data:;base64,{spell(base64.b64encode(data).decode())}")
+    text = base64.b64encode(data).decode()
+    payload = parse(f"data:;base64,{text[:5_000]}\n\n\n\n{text[5_000:]}")
     assert payload.decode() == data
     assert payload.size == len(data)
     assert payload.read(4_500, 4_600) == data[4_500:4_600]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="unquote_to_bytes makes an object of each escape: 80 bytes for one of the payload"
+)
+def test_a_payload_of_nothing_but_escapes_takes_a_few_times_its_own_memory() -> None:
+    url = "data:;base64," + "%41" * 200_000
+    tracemalloc.start()
+    parse(url)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * len(url)
 
 
 @given(st.sampled_from(["image/jpeg", "image/png", "image/webp"]), st.binary(max_size=100))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from vlm_edge.errors import CorruptMedia, EdgeError, TooManyImages
+from vlm_edge.requests.body import Path
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.requests.openai import error_body, find_chat
 from vlm_edge.requests.part import MediaPart
@@ -40,7 +41,7 @@ IMAGES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("part", "keys"), IMAGES)
 def test_a_picture_is_found_in_each_of_its_spellings(part: dict[str, Any], keys: tuple[str, ...]) -> None:
-    path = ("messages", 0, "content", 0, *keys)
+    path: Path = ("messages", 0, "content", 0, *keys)
     assert found(part) == [MediaPart("messages[0].content[0]", path, "image", URL)]
 
 

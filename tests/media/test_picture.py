@@ -1,0 +1,331 @@
+"""Pixels: Pillow says what a person would have seen, where it can be asked."""
+
+import io
+import struct
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from PIL import Image, ImageChops, ImageCms, ImageStat
+from PIL.JpegImagePlugin import get_sampling
+
+from tests.media.files import (
+    ORIENTATIONS,
+    TURNABLE,
+    animated,
+    chunk,
+    deep_png,
+    exif,
+    noise,
+    pixel,
+    png_with,
+    probed,
+    quadrants,
+    turned,
+    upright,
+    wide_profile,
+)
+from tests.samples import PHONE, TRANSPARENT, encoded, jpeg, opened, picture, png
+from vlm_edge.errors import CorruptMedia
+from vlm_edge.geometry import Size
+from vlm_edge.media import picture as pictures
+from vlm_edge.media.picture import Target, verify, vips
+from vlm_edge.media.profile import Chroma
+
+WHITE, RED, PINK = (255, 255, 255), (255, 0, 0), (255, 127, 127)
+SRGB = ImageCms.createProfile("sRGB")
+
+
+def resized(
+    data: bytes,
+    size: tuple[int, int],
+    media_type: str = "image/png",
+    *,
+    quality: int = 90,
+    chroma: Chroma = "4:2:0",
+) -> bytes:
+    return pictures.resize(data, probed(data), Target(Size(*size), media_type, quality, chroma))
+
+
+def seen(data: bytes, size: tuple[int, int] | None = None) -> Image.Image:
+    """What the model sees of a picture, without loss; in its own size unless told."""
+    return opened(resized(data, size or probed(data).size)).convert("RGB")
+
+
+def alike(one: Any, other: Any, tolerance: int = 3) -> bool:
+    return all(abs(a - b) <= tolerance for a, b in zip(one, other, strict=True))
+
+
+# Size and shape
+
+
+@pytest.mark.parametrize("media_type", ["image/jpeg", "image/png", "image/webp"])
+@pytest.mark.parametrize("size", [(28, 28), (84, 56), (140, 28), (28, 140)])
+def test_the_size_and_type_are_exactly_those_asked_for(media_type: str, size: tuple[int, int]) -> None:
+    data = resized(jpeg(301, 199), size, media_type)
+    assert opened(data).size == size
+    assert Image.MIME[opened(data).format or ""] == media_type
+    assert (probed(data).size, probed(data).media_type) == (size, media_type)
+
+
+@pytest.mark.parametrize("kind", TURNABLE)
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_each_orientation_comes_out_upright(kind: str, orientation: int) -> None:  # B46, B47
+    data = turned(kind, orientation)
+    expected, found = upright(data), seen(data)
+    assert found.size == expected.size
+    for corner in ((0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)):
+        assert alike(pixel(found, *corner), pixel(expected, *corner), 30)
+
+
+def test_a_large_turned_picture_comes_out_too() -> None:  # B51: out of order read
+    data = encoded(noise(1_000, 1_500), "JPEG", exif=exif(8))
+    assert opened(resized(data, (756, 504), "image/jpeg")).size == (756, 504)
+
+
+def test_of_an_animation_the_first_frame_comes_out() -> None:  # B74
+    for kind in ("PNG", "WEBP", "GIF"):
+        assert alike(pixel(seen(animated(kind)), 0.5, 0.5), RED, 10)
+
+
+# Colour
+
+
+def test_a_transparent_picture_comes_out_on_white() -> None:  # B55
+    image = Image.new("RGBA", (90, 30), (255, 0, 0, 255))
+    image.paste((0, 0, 0, 0), (30, 0, 60, 30))
+    image.paste((255, 0, 0, 128), (60, 0, 90, 30))
+    for kind in ("PNG", "WEBP", "TIFF", "AVIF"):
+        found = seen(encoded(image, kind, **{"lossless": True} if kind == "WEBP" else {}))
+        assert alike(pixel(found, 1 / 6, 0.5), RED, 6)
+        assert alike(pixel(found, 3 / 6, 0.5), WHITE, 6)
+        assert alike(pixel(found, 5 / 6, 0.5), PINK, 6)
+
+
+def test_a_transparent_picture_comes_out_as_pillow_lays_it_on_white() -> None:
+    image = opened(TRANSPARENT.read_bytes())
+    expected = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    found = seen(TRANSPARENT.read_bytes())
+    assert max(high for _, high in ImageStat.Stat(ImageChops.difference(found, expected)).extrema) <= 3
+
+
+def test_colour_under_transparent_pixels_does_not_bleed_at_edges() -> None:
+    image = Image.new("RGBA", (300, 300), (0, 0, 0, 0))
+    image.paste((255, 255, 255, 255), (0, 0, 151, 300))
+    assert min(low for low, _ in ImageStat.Stat(seen(encoded(image, "PNG"), (84, 84))).extrema) >= 250
+
+
+def test_grey_with_alpha_comes_out_on_white() -> None:
+    image = Image.new("LA", (60, 30), (0, 255))
+    image.paste((0, 0), (30, 0, 60, 30))
+    found = seen(encoded(image, "PNG"))
+    assert alike(pixel(found, 0.25, 0.5), (0, 0, 0))
+    assert alike(pixel(found, 0.75, 0.5), WHITE)
+
+
+def test_transparent_colours_of_a_palette_come_out_white() -> None:  # B60, B62
+    image = Image.new("P", (60, 30), 1)
+    image.putpalette([0, 0, 0, 255, 0, 0])
+    image.paste(0, (30, 0, 60, 30))
+    found = seen(encoded(image, "PNG", transparency=0))
+    assert alike(pixel(found, 0.25, 0.5), RED)
+    assert alike(pixel(found, 0.75, 0.5), WHITE)
+
+
+def test_a_transparent_colour_without_a_palette_comes_out_white() -> None:
+    image = Image.new("RGB", (60, 30), (255, 0, 0))
+    image.paste((0, 0, 0), (30, 0, 60, 30))
+    found = seen(encoded(image, "PNG", transparency=(0, 0, 0)))
+    assert alike(pixel(found, 0.25, 0.5), RED)
+    assert alike(pixel(found, 0.75, 0.5), WHITE)
+
+
+def test_sixteen_bits_of_grey_are_scaled_and_not_clipped() -> None:  # B58
+    ramp = Image.new("I;16", (512, 1))
+    ramp.putdata([round(x * 65_535 / 511) for x in range(512)])
+    for kind in ("PNG", "TIFF"):
+        found = seen(encoded(ramp, kind)).convert("L")
+        levels = [found.getpixel((x, 0)) for x in range(512)]
+        assert len(set(levels)) > 250
+        assert all(abs(level - x / 2) <= 1.5 for x, level in enumerate(levels))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("deep", "expected"),
+    [
+        ((65_535, 0, 0), RED),
+        ((32_768, 32_768, 32_768), (128, 128, 128)),
+        ((65_535, 0, 0, 65_535), RED),
+        ((65_535, 0, 0, 0), WHITE),
+        ((65_535, 0, 0, 32_768), PINK),
+        ((0, 65_535), (0, 0, 0)),
+        ((0, 0), WHITE),
+        ((65_535, 65_535), WHITE),
+        ((32_768,), (128, 128, 128)),
+    ],
+)
+def test_sixteen_bits_of_colour_and_alpha_are_scaled(deep: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    assert alike(pixel(seen(deep_png([[deep] * 32] * 32)), 0.5, 0.5), expected, 2)
+
+
+@pytest.mark.parametrize(
+    ("ink", "expected"),
+    [("red", (237, 28, 36)), ("white", WHITE), ("black", (35, 31, 32)), ("blue", (46, 49, 146))],
+)
+def test_cmyk_comes_out_as_colours_near_those_of_print(ink: str, expected: tuple[int, ...]) -> None:  # B63, B65
+    data = encoded(Image.new("RGB", (64, 64), ink).convert("CMYK"), "JPEG", quality=95)
+    assert opened(data).mode == "CMYK"
+    assert alike(pixel(seen(data), 0.5, 0.5), expected, 60)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("colour", [(200, 60, 40), (30, 180, 60), (40, 60, 200), (128, 128, 128)])
+def test_a_wide_gamut_comes_out_in_srgb(kind: str, colour: tuple[int, int, int]) -> None:  # B67
+    image = Image.new("RGB", (64, 64), colour)
+    wide = ImageCms.ImageCmsProfile(io.BytesIO(wide_profile()))
+    expected = ImageCms.profileToProfile(image, wide, SRGB)
+    options: dict[str, dict[str, Any]] = {"JPEG": {"quality": 100}, "WEBP": {"lossless": True}}
+    found = seen(encoded(image, kind, icc_profile=wide_profile(), **options.get(kind, {})))
+    assert expected is not None
+    assert colour == (128, 128, 128) or not alike(colour, pixel(expected, 0.5, 0.5), 6)
+    assert alike(pixel(found, 0.5, 0.5), pixel(expected, 0.5, 0.5), 5)
+
+
+def test_a_grey_picture_stays_grey() -> None:
+    for kind in ("JPEG", "PNG"):
+        found = seen(encoded(Image.linear_gradient("L"), kind))
+        assert alike(pixel(found, 0.5, 0.5), (128, 128, 128), 2)
+
+
+@pytest.mark.parametrize("mode", ["1", "P", "L"])
+def test_few_colours_come_out_as_they_are(mode: str) -> None:
+    image = quadrants(64, 64).convert(mode)
+    for at in ((0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)):
+        assert alike(pixel(seen(encoded(image, "PNG")), *at), pixel(image.convert("RGB"), *at))
+
+
+# Files
+
+
+@pytest.mark.parametrize("media_type", ["image/jpeg", "image/png", "image/webp"])
+def test_no_metadata_is_left(media_type: str) -> None:
+    block = Image.Exif()
+    block[0x010E], block[0x0112] = "a secret place", 6
+    block.get_ifd(0x8825)[2] = (48.0, 51.0, 29.0)
+    data = encoded(picture(96, 64), "JPEG", exif=block, icc_profile=wide_profile("named"), comment=b"a secret word")
+    made = resized(data, (56, 84), media_type)
+    image = opened(made)
+    assert not image.getexif()
+    assert not {"exif", "icc_profile", "xmp", "comment"} & set(image.info)
+    assert not any(word in made for word in (b"secret", b"Exif", b"eXIf", b"named", b"iCCP", b"ICC_PROFILE"))
+
+
+@pytest.mark.parametrize(("chroma", "sampling"), [("4:4:4", 0), ("4:2:0", 2)])
+@pytest.mark.parametrize("quality", [50, 85, 95])
+def test_the_chroma_of_a_jpeg_is_that_asked_for(chroma: Chroma, sampling: int, quality: int) -> None:
+    data = resized(jpeg(200, 100), (112, 56), "image/jpeg", chroma=chroma, quality=quality)
+    assert get_sampling(opened(data)) == sampling
+
+
+@pytest.mark.parametrize("media_type", ["image/jpeg", "image/webp"])
+def test_more_quality_is_more_bytes_and_nearer_to_the_picture(media_type: str) -> None:
+    data = encoded(noise(200, 100), "PNG")
+    low, high = (resized(data, (200, 100), media_type, quality=quality) for quality in (30, 95))
+    assert len(low) < len(high)
+
+
+@pytest.mark.parametrize("media_type", ["image/jpeg", "image/png", "image/webp"])
+def test_the_same_input_gives_the_same_bytes(media_type: str) -> None:  # B154
+    data = PHONE.read_bytes()
+    with ThreadPoolExecutor(4) as pool:
+        made = set(pool.map(lambda _: resized(data, (112, 84), media_type), range(8)))
+    assert len(made) == 1
+
+
+def test_one_picture_may_be_made_in_several_sizes() -> None:  # B53
+    data = jpeg(300, 200)
+    assert [opened(resized(data, size)).size for size in ((84, 56), (28, 28), (84, 56))] == [
+        (84, 56),
+        (28, 28),
+        (84, 56),
+    ]
+
+
+# Damage
+
+CUTTABLE = {
+    "JPEG": encoded(noise(400, 300), "JPEG"),
+    "progressive JPEG": encoded(noise(400, 300), "JPEG", progressive=True),
+    "PNG": encoded(noise(400, 300), "PNG"),
+    "WebP": encoded(noise(400, 300), "WEBP"),
+    "lossless WebP": encoded(noise(400, 300), "WEBP", lossless=True),
+    "GIF": encoded(noise(400, 300), "GIF"),
+    "TIFF": encoded(noise(400, 300), "TIFF"),
+    "AVIF": encoded(noise(400, 300), "AVIF"),
+}
+
+
+@pytest.mark.parametrize("data", CUTTABLE.values(), ids=CUTTABLE)
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_picture_that_is_cut_short_is_refused(data: bytes, share: float) -> None:  # B84, B164, B168
+    cut, whole = data[: int(len(data) * share)], probed(data)
+    with pytest.raises(CorruptMedia):
+        verify(cut, whole)
+    with pytest.raises(CorruptMedia):
+        pictures.resize(cut, whole, Target(Size(84, 56), "image/jpeg", 90, "4:2:0"))
+
+
+@pytest.mark.parametrize("data", CUTTABLE.values(), ids=CUTTABLE)
+def test_a_whole_picture_is_good(data: bytes) -> None:
+    verify(data, probed(data))
+
+
+def test_damaged_pixels_are_refused() -> None:
+    data = bytearray(encoded(noise(100, 100), "PNG"))
+    data[len(data) // 2] ^= 0xFF
+    with pytest.raises(CorruptMedia):
+        verify(bytes(data), probed(bytes(data)))
+
+
+def test_a_file_that_tells_the_decoder_another_size_is_refused() -> None:
+    small, large = jpeg(84, 56), jpeg(300, 200)
+    with pytest.raises(CorruptMedia):
+        verify(large, probed(small))
+    with pytest.raises(CorruptMedia):
+        pictures.resize(large, probed(small), Target(Size(28, 28), "image/jpeg", 90, "4:2:0"))
+
+
+def test_a_refusal_says_nothing_in_the_words_of_a_library() -> None:
+    data = encoded(noise(100, 100), "JPEG")[:5_000]
+    with pytest.raises(CorruptMedia) as caught:
+        verify(data, probed(data))
+    assert "vips" not in str(caught.value).lower()
+    assert "jpeg" not in str(caught.value).lower()
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>', id="SVG"),
+        pytest.param(b"P6 1 1 255\n\0\0\0", id="PPM"),
+        pytest.param(b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>", id="PDF"),
+        pytest.param(b"#?RADIANCE\nFORMAT=32-bit_rle_rgbe\n\n-Y 1 +X 1\n\1\1\1\1", id="Radiance"),
+        pytest.param(b"1,2\n3,4\n", id="CSV"),
+    ],
+)
+def test_the_decoder_has_no_other_formats(data: bytes) -> None:  # B94
+    with pytest.raises(vips().Error):
+        vips().Image.new_from_buffer(data, "").avg()
+
+
+def test_a_text_bomb_in_a_png_costs_nothing() -> None:
+    bomb = b"Comment\0\0" + zlib.compress(bytes(20_000_000))
+    assert opened(resized(png_with(png(96, 64), b"zTXt", bomb), (28, 28))).size == (28, 28)
+
+
+def test_an_animation_of_many_frames_comes_out_as_its_first() -> None:
+    data = png_with(png(96, 64), b"acTL", struct.pack(">II", 2**31 - 1, 0))
+    assert chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0)) in data
+    assert opened(resized(data, (28, 28))).size == (28, 28)

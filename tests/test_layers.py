@@ -1,0 +1,207 @@
+"""The laws of the house: who may import whom, and who alone may touch what. Read from the source, not from a run."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.samples import ROOT
+
+PACKAGE = ROOT / "vlm_edge"
+MODULES = {
+    ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in sorted(PACKAGE.rglob("*.py"))
+}
+TREES = {module: ast.parse(file.read_text("utf-8")) for module, file in MODULES.items()}
+
+# Each level may import those before it; the rooms of one level do not import one another.
+LEVELS: list[list[str]] = [
+    ["errors", "geometry", "gateway.config"],
+    ["requests", "media", "tokens", "workers"],
+    ["plan"],
+    ["choice", "report", "settings"],
+    ["edge"],
+    ["middleware", "metrics", "gateway", "datasets", "cli", "__main__", "__init__"],
+]
+GROUND, STAGES, PLAN, POLICY, EDGE, FACES = range(len(LEVELS))
+# The faces are built on one another, and the settings are put together from the choice of a profile.
+FAMILIAR = {("settings", "choice")}
+
+OWNERS = {
+    "pyvips": ["media.picture"],
+    "PIL": ["media.pillow"],
+    "cv2": ["media.video"],
+    "pypdfium2": ["media.pages"],
+    "aiohttp": ["gateway.upstream"],
+    "ray": ["datasets.ray"],
+    "prometheus_client": ["metrics"],
+    "pybase64": ["media.data_url"],
+    "starlette": ["middleware", "gateway.app", "gateway.upstream", "cli.demo", "cli.standin"],
+    "typer": ["cli", "__main__"],
+    "rich": ["cli", "__main__"],
+}
+HEAVY = ("pyvips", "PIL", "cv2", "pypdfium2", "ray", "numpy")
+
+
+def room_of(module: str) -> tuple[int, str]:
+    """The level and the room of a module: the longest name that it begins with."""
+    named = [(level, room) for level, rooms in enumerate(LEVELS) for room in rooms if is_in(module, room)]
+    assert named, f"{module} stands on no level"
+    return max(named, key=lambda one: len(one[1]))
+
+
+def is_in(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.") or (module == "" and room == "__init__")
+
+
+def imports(tree: ast.AST, *, running: bool = False) -> Iterator[str]:
+    """The names of all modules imported, wherever; or only of those that a run of the module's top level imports."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif not (running and (is_function(node) or is_for_types(node))):
+            yield from imports(node, running=running)
+
+
+def is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def ours(module: str) -> set[str]:
+    """The modules of the package that a module imports."""
+    names = {name.removeprefix("vlm_edge.") for name in imports(TREES[module]) if name.startswith("vlm_edge.")}
+    return {name for name in names if name in MODULES}
+
+
+def theirs(module: str) -> set[str]:
+    return {name.partition(".")[0] for name in imports(TREES[module])}
+
+
+def below_edge(*, but: str = "") -> list[str]:
+    return [module for module in MODULES if room_of(module)[0] < EDGE and module != but]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_run_one_way(module: str) -> None:
+    level, room = room_of(module)
+    for other in ours(module):
+        level_there, room_there = room_of(other)
+        within = room_there == room or level == FACES or (room, room_there) in FAMILIAR
+        assert level_there < level or (level_there == level and within), f"{module} imports {other}"
+
+
+@pytest.mark.parametrize("stage", LEVELS[STAGES])
+def test_the_stages_meet_in_the_plan_and_the_edge_alone(stage: str) -> None:
+    for module in MODULES:
+        if room_of(module)[1] == stage:
+            others = {room_of(other)[1] for other in ours(module)}
+            assert others <= {stage, *LEVELS[GROUND]}
+
+
+def test_the_plan_and_the_edge_are_where_they_meet() -> None:
+    """That the walk above sees imports at all."""
+    assert {room_of(other)[1] for other in ours("plan")} >= {"media", "tokens"}
+    assert {room_of(other)[1] for other in ours("edge")} >= {"requests", "media", "workers", "plan"}
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_a_library_has_its_owners(library: str) -> None:
+    users = [module for module in MODULES if library in theirs(module)]
+    assert [user for user in users if not any(is_in(user, owner) for owner in OWNERS[library])] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_heavy_libraries_are_imported_at_first_use(module: str) -> None:
+    running = {name.partition(".")[0] for name in imports(TREES[module], running=True)}
+    assert running.isdisjoint(HEAVY)
+
+
+def test_the_owner_of_pixels_does_import_its_library() -> None:
+    assert "pyvips" in theirs("media.picture")
+
+
+@pytest.mark.parametrize("module", below_edge(but="settings"))
+def test_nothing_below_the_edge_reads_the_environment_or_a_file(module: str) -> None:
+    names = {ast.unparse(node) for node in ast.walk(TREES[module]) if isinstance(node, ast.Name | ast.Attribute)}
+    calls = {
+        ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(TREES[module]) if isinstance(node, ast.Call)
+    }
+    assert names.isdisjoint({"os.environ", "os.getenv", "sys.argv"})
+    assert calls.isdisjoint({"open", "read_text", "read_bytes", "write_text", "write_bytes"})
+    assert theirs(module).isdisjoint({"pathlib", "io", "tempfile", "socket", "subprocess", "tomllib"})
+
+
+@pytest.mark.parametrize("module", ["plan", "geometry", "choice", *[one for one in MODULES if is_in(one, "tokens")]])
+def test_policy_knows_no_clock_and_no_chance(module: str) -> None:
+    assert theirs(module).isdisjoint({"time", "datetime", "random", "os", "threading", "asyncio", "secrets"})
+
+
+def test_tokens_know_no_picture_and_no_request() -> None:
+    used = {name for module in MODULES if is_in(module, "tokens") for name in theirs(module)}
+    assert used <= {"collections", "math", "typing", "msgspec", "re", "vlm_edge", "json", "functools", "itertools"}
+
+
+@pytest.mark.parametrize("module", below_edge())
+def test_only_the_edges_are_async(module: str) -> None:
+    kinds = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+    assert not any(isinstance(node, kinds) for node in ast.walk(TREES[module]))
+
+
+@pytest.mark.parametrize("module", below_edge())
+def test_values_are_frozen(module: str) -> None:
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "msgspec.Struct" for base in node.bases):
+            frozen = [keyword for keyword in node.keywords if keyword.arg == "frozen"]
+            assert frozen, f"{node.name} is not frozen"
+            assert ast.unparse(frozen[0].value) == "True"
+
+
+@pytest.mark.parametrize("module", below_edge())
+def test_no_module_keeps_a_state_that_changes(module: str) -> None:
+    assert not any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(TREES[module]))
+
+
+def test_neither_tests_nor_maintainers_tools_are_imported() -> None:
+    for module in MODULES:
+        assert theirs(module).isdisjoint({"tests", "benchmarks", "examples", "pytest", "hypothesis"})
+
+
+# What a run loads
+
+
+def loaded_after(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter holds after a statement."""
+    code = f"import sys; {statement}; print(' '.join({{name.partition('.')[0] for name in sys.modules}}))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path("/"))
+    return set(run.stdout.split())
+
+
+def test_the_package_loads_nothing_heavy() -> None:
+    heavy = {*HEAVY, "starlette", "msgspec", "orjson", "aiohttp", "pybase64", "anyio", "typer"}
+    assert loaded_after("import vlm_edge").isdisjoint(heavy)
+
+
+def test_counting_tokens_loads_no_picture_and_no_web() -> None:
+    statement = "from vlm_edge.tokens import lookup; lookup('qwen2_vl')"
+    assert loaded_after(statement).isdisjoint({*HEAVY, "starlette", "aiohttp", "orjson", "pybase64"})
+
+
+def test_an_edge_loads_no_web_and_no_picture_library_until_it_is_used() -> None:
+    assert loaded_after("import vlm_edge; vlm_edge.Edge()").isdisjoint({*HEAVY, "starlette", "aiohttp", "uvicorn"})
+
+
+def test_a_plan_loads_no_picture_library() -> None:
+    png = "b'\\x89PNG\\r\\n\\x1a\\n' + bytes.fromhex('0000000d49484452000007d0000003e80802000000')"
+    statement = f"import vlm_edge; vlm_edge.Edge().plan_picture({png} + bytes(20))"
+    assert loaded_after(statement).isdisjoint(HEAVY)

@@ -1,0 +1,99 @@
+import re
+
+import msgspec
+import pytest
+
+from tests.samples import CHAT_PATH, QWEN, chat, image_part, jpeg, png, text_part
+from vlm_edge.edge import Edge
+from vlm_edge.geometry import Size
+from vlm_edge.media.probe import Probe
+from vlm_edge.media.profile import Profile
+from vlm_edge.plan import Limits, Model, Plan, plan
+from vlm_edge.report import PictureReport, Report
+from vlm_edge.tokens import FAMILIES
+
+RULE = FAMILIES["qwen2_5_vl"]
+PROFILE = Profile(max_side=1_024, format="jpeg")
+
+
+def a_plan(*sizes: tuple[int, int]) -> Plan:
+    probes = [Probe(media_type="image/png", size=Size(*size), file_bytes=5_000, srgb=True) for size in sizes]
+    places = [f"messages[0].content[{number}]" for number in range(len(probes))]
+    return plan(list(zip(places, probes, strict=True)), PROFILE, Model(QWEN, "qwen2_5_vl", RULE), Limits())
+
+
+def a_report(*sizes: tuple[int, int], exact: bool = True, passed: int = 0) -> Report:
+    made = a_plan(*sizes)
+    model = Model(QWEN, "qwen2_5_vl", RULE, exact)
+    sent = [1_000] * len(sizes)
+    return Report.of("standard", model, made, sent, bytes_before=9, bytes_after=5, passed=passed)
+
+
+def headers(report: Report) -> dict[str, str]:
+    return {name.decode(): value.decode("latin-1") for name, value in report.headers()}
+
+
+def test_a_picture_is_reported_before_and_after() -> None:
+    assert a_report((4_032, 3_024)).pictures == [
+        PictureReport(
+            place="messages[0].content[0]",
+            action="resized",
+            media_type_before="image/png",
+            media_type_after="image/jpeg",
+            size_before=Size(4_032, 3_024),
+            size_after=Size(1_008, 756),
+            bytes_before=5_000,
+            bytes_after=1_000,
+            tokens_before=15_552,
+            tokens_after=972,
+        )
+    ]
+
+
+def test_a_kept_picture_keeps_its_type() -> None:
+    (one,) = a_report((640, 480)).pictures
+    assert (one.action, one.media_type_before, one.media_type_after) == ("kept", "image/png", "image/png")
+
+
+def test_a_report_sums_its_pictures_up() -> None:
+    report = a_report((280, 280), (560, 560))
+    assert report.tokens == 100 + 400
+    assert (report.profile, report.model, report.family, report.exact) == ("standard", QWEN, "qwen2_5_vl", True)
+    assert (report.bytes_before, report.bytes_after) == (9, 5)
+
+
+@pytest.mark.parametrize(("before", "scale"), [((4_032, 3_024), 0.25), ((3_024, 4_032), 0.25), ((640, 480), 1.0)])
+def test_the_scale_turns_coordinates_back(before: tuple[int, int], scale: float) -> None:  # B43
+    assert a_report(before).pictures[0].scale == pytest.approx(scale)
+
+
+def test_the_headers_say_what_was_done() -> None:
+    found = headers(a_report((4_032, 3_024), (640, 480), (280, 280)))
+    assert found["x-vlm-edge-profile"] == "standard"
+    assert found["x-vlm-edge-media"] == "images=3; resized=1, kept=2"
+    assert found["x-vlm-edge-vision-tokens"] == str(972 + 391 + 100)
+    assert found["x-vlm-edge-scale"] == "0.2500, 1.0000, 1.0000"
+    assert re.fullmatch(r"decide;dur=\d+\.\d, prepare;dur=\d+\.\d", found["server-timing"])
+
+
+def test_an_estimate_is_called_one() -> None:
+    assert headers(a_report((280, 280), exact=False))["x-vlm-edge-vision-tokens"] == "100; estimate"
+
+
+def test_what_went_on_unseen_is_told() -> None:
+    assert headers(a_report((280, 280), passed=2))["x-vlm-edge-media"] == "images=1; kept=1, passed=2"
+
+
+def test_a_header_is_one_line_of_latin_1() -> None:
+    report = msgspec.structs.replace(a_report((280, 280)), profile="façade 名")
+    assert headers(report)["x-vlm-edge-profile"] == "façade ?"
+
+
+def test_a_report_of_a_request_holds_its_bytes_and_no_base64() -> None:
+    body = chat(text_part("a secret question"), image_part(jpeg(2_000, 1_000)), image_part(png(300, 200), "image/png"))
+    prepared = Edge().prepare(CHAT_PATH, body)
+    assert prepared.report is not None
+    assert (prepared.report.bytes_before, prepared.report.bytes_after) == (len(body), len(prepared.body))
+    text = msgspec.json.encode(prepared.report).decode()
+    assert not re.search(r"[A-Za-z0-9+/]{65}", text)
+    assert "secret" not in text
