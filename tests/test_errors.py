@@ -152,7 +152,6 @@ def test_what_a_worker_raises_comes_back_from_a_process(error: EdgeError) -> Non
     assert (str(back), back.param) == (str(error), error.param)
 
 
-@pytest.mark.xfail(strict=True, reason="errors with facts for arguments cannot be unpickled (design.md, law 6)")
 def test_every_error_comes_back_from_a_process() -> None:
     for error in ONE_OF_EACH + INTERNAL:
         assert str(pickle.loads(pickle.dumps(error))) == str(error)

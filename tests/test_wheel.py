@@ -150,7 +150,6 @@ def test_without_the_extra_the_command_names_it_in_one_line(installed: Installed
     assert "pip install 'vlm-edge[cli]'" in line
 
 
-@pytest.mark.xfail(strict=True, reason="exit 1; a missing extra is exit 2 everywhere else")
 def test_without_the_extra_the_command_ends_as_for_any_missing_extra(installed: Installed) -> None:
     assert installed.run("vlm-edge", "profiles").returncode == 2
 

@@ -10,7 +10,8 @@ def main() -> None:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ImportError:
-        sys.exit(f"error: {MissingExtra('the command line', 'cli')}")
+        print(f"error: {MissingExtra('the command line', 'cli')}", file=sys.stderr)
+        sys.exit(2)
     from vlm_edge.cli.main import run
 
     run()

@@ -41,7 +41,8 @@ class ProfileRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def _has_header(headers: Mapping[str, str], wanted: str) -> bool:
     name, _, value = wanted.partition(":")
-    return fnmatchcase(headers.get(name.strip().lower(), "\0"), value.strip())
+    found = headers.get(name.strip().lower())
+    return found is not None and fnmatchcase(found, value.strip())
 
 
 def _has_key(headers: Mapping[str, str], key: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from vlm_edge import choice
-from vlm_edge.errors import InvalidJson, RemoteMediaRefused, UnknownPath, UnknownProfile, naming
+from vlm_edge.errors import InvalidDataUrl, InvalidJson, RemoteMediaRefused, UnknownPath, UnknownProfile, naming
 from vlm_edge.geometry import Size
 from vlm_edge.media import data_url, picture
 from vlm_edge.media.data_url import Payload
@@ -169,7 +169,7 @@ class Edge:
 
     def _open(self, body: Body, part: MediaPart, place: Place) -> Payload:
         with naming(part.place):
-            payload = data_url.parse(part.url.strip(), body.payload(place.cut) if place.cut else None)
+            payload = data_url.parse(part.url, body.payload(place.cut) if place.cut else None)
             check_bytes(payload.size, self.settings.limits)
             return payload
 
@@ -190,8 +190,10 @@ def prepare_picture(payload: Payload, planned: PicturePlan) -> Encoded:
     """A worker's job: base64 → pixels → base64."""
     with naming(planned.place):
         data = payload.decode()
+        if probe(Bytes(data)) != msgspec.structs.replace(planned.probe, file_bytes=len(data)):
+            raise InvalidDataUrl("the base64 of the data URL changes its form midway; encode the file again")
         sent, media_type = _pixels(data, planned)
-        if sent is data and payload.canonical(media_type):
+        if sent is data and payload.canonical(media_type, data):
             return Encoded(None, len(sent))
         return Encoded(b'"%s"' % data_url.build(media_type, sent), len(sent))
 

@@ -29,6 +29,7 @@ A message says what was found, what is allowed and what to do. It never carries 
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class EdgeError(Exception):
@@ -48,6 +49,16 @@ class EdgeError(Exception):
 
     def __str__(self) -> str:
         return f"{self.param}: {self.message}" if self.param else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made of facts, an error cannot be made again of its message, as exceptions are when they are unpickled."""
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(kind: type[EdgeError], args: tuple[Any, ...], state: dict[str, Any]) -> EdgeError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 @contextmanager

@@ -35,10 +35,10 @@ class Size(NamedTuple):
 
 
 def scale(size: Size, long: int) -> Size:
-    """The size with this long side and the same ratio, each side rounded to the nearest pixel, at least one."""
+    """The size with this long side and the same ratio; the short side is rounded up, so that it never gets thinner."""
 
     def side(length: int) -> int:
-        return max(1, (2 * length * long + size.long) // (2 * size.long))
+        return -(-length * long // size.long)
 
     return Size(side(size.width), side(size.height))
 
@@ -53,18 +53,20 @@ def fit(size: Size, max_side: int, max_pixels: int) -> Size:
 
 
 def align(size: Size, cell: int, max_side: int, max_pixels: int) -> Size:
-    """The nearest size whose sides are multiples of `cell`, inside both bounds, each side at least one cell.
+    """The nearest size whose sides are multiples of `cell`, inside both bounds.
 
-    Where not even one cell fits the bounds, the cell wins: no model sees less than one.
+    Where there is none, or a side is nearer to nothing than to one cell, the size as it is.
     """
 
-    def multiples(length: int) -> tuple[int, int]:
-        below = max(cell, length // cell * cell)
-        return below, below + cell
+    def multiples(length: int) -> list[int]:
+        below = length // cell * cell
+        return [below, below + cell] if below else [cell]
 
     choices = [Size(*sides) for sides in product(multiples(size.width), multiples(size.height))]
     inside = [choice for choice in choices if choice.fits(max_side, max_pixels)]
-    return min(inside or choices[:1], key=lambda choice: _distance(choice, size))
+    if 2 * size.short < cell or not inside:
+        return size
+    return min(inside, key=lambda choice: _distance(choice, size))
 
 
 def _distance(one: Size, other: Size) -> int:

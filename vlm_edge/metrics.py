@@ -35,7 +35,7 @@ class Metrics:
             self.pictures.labels(picture.action).inc()
             self.bytes.labels("before").inc(picture.bytes_before)
             self.bytes.labels("after").inc(picture.bytes_after)
-            self.tokens.labels("before").inc(picture.tokens_before or 0)
+            self.tokens.labels("before").inc(picture.tokens_before)
             self.tokens.labels("after").inc(picture.tokens_after)
 
     def refused(self, error: EdgeError) -> None:

@@ -11,7 +11,6 @@ from typing import Literal
 import msgspec
 
 from vlm_edge.errors import (
-    EdgeError,
     MediaTooLarge,
     TooManyImages,
     UnsupportedMedia,
@@ -26,6 +25,8 @@ from vlm_edge.tokens.rules import Rule
 
 # Sent as they are when they are inside their profile; the others are not read by every server.
 PASSED = frozenset({"image/jpeg", "image/png", "image/webp"})
+
+MAX_WEBP_SIDE = 16_383  # of the format
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,13 +67,13 @@ class PicturePlan(msgspec.Struct, frozen=True):
     target: Target | None
     size: Size  # as sent
     tokens: int
-    tokens_before: int | None  # of the original; None where the model would refuse it
+    tokens_before: int  # of the original
 
     @property
     def action(self) -> Literal["kept", "resized", "converted"]:
         if self.target is None:
             return "kept"
-        return "resized" if self.size.pixels < self.probe.size.pixels else "converted"
+        return "converted" if self.size == self.probe.size else "resized"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -98,10 +99,11 @@ def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits:
         raise MediaTooLarge("pixels", probe.size.pixels, limits.max_image_pixels)
     if probe.pages > 1:
         raise UnsupportedMedia(f"a picture of {probe.pages} pages, of which none may be dropped unseen")
+    tokens_before = rule.image(probe.size)  # refuses what the model would
     kept = fits(probe, profile)
     size = probe.size if kept else planned_size(probe.size, profile, rule)
-    target = None if kept else Target(size, media_type(probe, profile), profile.quality, profile.chroma)
-    return PicturePlan(place, probe, target, size, rule.image(size), _tokens_before(probe, rule))
+    target = None if kept else Target(size, media_type(probe, profile, size), profile.quality, profile.chroma)
+    return PicturePlan(place, probe, target, size, rule.image(size), tokens_before)
 
 
 def check_count(places: Sequence[str], profile: Profile, limits: Limits) -> None:
@@ -131,26 +133,32 @@ def check_budget(plan: Plan, limits: Limits) -> None:
 
 def fits(probe: Probe, profile: Profile) -> bool:
     """Whether a picture is inside its profile: small enough, and nothing to turn, flatten or convert."""
-    plain = probe.upright and probe.srgb and not probe.alpha and not probe.animated
+    plain = probe.upright and probe.srgb and not (probe.alpha or probe.animated or probe.packed_text)
     return plain and probe.media_type in PASSED and probe.size.fits(profile.max_side, profile.max_pixels)
 
 
 def planned_size(size: Size, profile: Profile, rule: Rule) -> Size:
-    """The size to send: inside the profile, never enlarged beyond alignment, on the model's grid."""
-    cell = rule.cell
+    """The size to send: inside the profile, never enlarged beyond alignment, and on the model's grid.
+
+    Where the model's own bound is tighter than the profile it counts; where the model is going to enlarge a picture, or
+    to stretch a thin one, that is left to the model.
+    """
+    cell, max_pixels = rule.cell, profile.max_pixels
     # The box is cut to whole cells first: fitting to 1008 and not to 1024 keeps the ratio when sides are rounded.
-    side = max(cell, profile.max_side // cell * cell)
-    return align(fit(size, side, profile.max_pixels), cell, side, profile.max_pixels)
-
-
-def media_type(probe: Probe, profile: Profile) -> str:
-    if profile.format == "auto":
-        return "image/png" if probe.lossless else "image/jpeg"
-    return f"image/{profile.format}"
-
-
-def _tokens_before(probe: Probe, rule: Rule) -> int | None:
+    side = profile.max_side // cell * cell or profile.max_side
+    fitted = fit(size, side, max_pixels)
+    aligned = align(fitted, cell, side, max_pixels)
     try:
-        return rule.image(probe.size)
-    except EdgeError:
-        return None
+        kept = rule.aligned(aligned)
+    except UnsupportedMedia:  # too thin, but only when rounded
+        return fitted
+    if kept.width <= aligned.width and kept.height <= aligned.height:
+        return kept
+    return fitted
+
+
+def media_type(probe: Probe, profile: Profile, size: Size) -> str:
+    lossless = "image/png" if probe.lossless else "image/jpeg"
+    if profile.format == "auto" or (profile.format == "webp" and size.long > MAX_WEBP_SIDE):
+        return lossless
+    return f"image/{profile.format}"

@@ -22,7 +22,7 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
     size_after: Size
     bytes_before: int
     bytes_after: int
-    tokens_before: int | None
+    tokens_before: int
     tokens_after: int
 
     @property

@@ -3,6 +3,7 @@ Settings: the parts' own structs put together; TOML and environment; an unknown 
 
     VLM_EDGE_CONFIG=edge.toml                  the file that `Settings.from_env` reads
     VLM_EDGE_LIMITS__MAX_IMAGES=4              one value laid over it: SECTION__KEY, the value written as in TOML
+    VLM_EDGE_DEFAULT_PROFILE=document          the same for a key outside the sections
 """
 
 import os
@@ -84,12 +85,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Settings":
-        """Settings from VLM_EDGE_CONFIG, if set, and the VLM_EDGE_SECTION__KEY variables. Raises ConfigError."""
+        """Settings from VLM_EDGE_CONFIG, if set, and the variables laid over it. Raises ConfigError."""
         path = environ.get(f"{PREFIX}CONFIG")
         values = _read_toml(Path(path)) if path else {}
         for name, text in environ.items():
-            if name.startswith(PREFIX) and "__" in name:
-                _lay_over(values, name.removeprefix(PREFIX).lower().split("__"), _value(text))
+            keys = name.removeprefix(PREFIX).lower().split("__")
+            if name.startswith(PREFIX) and (len(keys) > 1 or keys[0] in cls.__struct_fields__):
+                _lay_over(values, keys, _value(text), name)
         return _settings(values, Path(path) if path else Path("environment"))
 
     def model(self, name: str) -> Model:
@@ -144,9 +146,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _lay_over(values: dict[str, Any], keys: list[str], value: Any) -> None:
+def _lay_over(values: dict[str, Any], keys: list[str], value: Any, name: str) -> None:
     for key in keys[:-1]:
         values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{name}: {key} is a value, not a section")
     values[keys[-1]] = value
 
 

@@ -1,7 +1,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from PIL import Image, ImageOps
 
 from tests.cli.command import good, told, told_usage, vlm_edge
@@ -53,6 +52,5 @@ def test_a_picture_that_is_missing_is_a_usage_error(tmp_path: Path) -> None:
     told_usage(vlm_edge("demo", tmp_path / "none.jpg"))
 
 
-@pytest.mark.xfail(strict=True, reason="exit 1: 'the backend refused: …; the request may be sent again'")
 def test_an_unknown_profile_is_a_usage_error() -> None:
     told(vlm_edge("demo", "--profile", "huge"), 2, "'huge'")

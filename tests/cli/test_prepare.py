@@ -80,7 +80,6 @@ def test_an_unknown_path_is_told_with_those_that_are_known() -> None:
     told(run, run.returncode, "/v1/nothing", "/v1/chat/completions")
 
 
-@pytest.mark.xfail(strict=True, reason="an OSError leaves the command as a traceback")
 def test_a_report_that_cannot_be_written_is_one_line() -> None:
     run = vlm_edge("prepare", "--report", "/nowhere/report.json", stdin=chat(image_part(jpeg(8, 8))))
     assert "Traceback" not in run.stderr.decode()

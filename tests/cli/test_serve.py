@@ -65,7 +65,6 @@ def test_it_serves_until_it_is_asked_to_end(how: signal.Signals) -> None:
     assert "Traceback" not in stderr
 
 
-@pytest.mark.xfail(strict=True, reason="since logging.basicConfig(INFO), pyvips logs a dozen lines a picture")
 def test_its_log_is_its_own() -> None:
     """What libvips has to say about each picture is neither news nor ours."""
     with served(Recorder()) as behind, serving(behind) as gateway:
@@ -88,12 +87,10 @@ def test_a_backend_that_is_no_url_is_told(backend: str) -> None:
     told(vlm_edge("serve", "--backend", backend), 2, "backend", f"'{backend}'")
 
 
-@pytest.mark.xfail(strict=True, reason="it serves, and fails each request")
 def test_a_backend_of_an_impossible_port_is_told() -> None:
     told(vlm_edge("serve", "--port", f"{free_port()}", "--backend", "http://vllm:99999", timeout=3), 2, "99999")
 
 
-@pytest.mark.xfail(strict=True, reason="uvloop takes 99999 for 34463, where it then listens")
 def test_a_port_that_is_none_is_told() -> None:
     run = vlm_edge("serve", "--port", "99999", "--backend", "http://127.0.0.1:9", timeout=3)
     assert run.returncode == 2

@@ -114,8 +114,8 @@ def test_resume_leaves_a_target_that_is_there(edge: Edge, job: Job) -> None:
         ("a.jpg", "image/png", "a.jpg.png"),
     ],
 )
-def test_a_target_keeps_its_name_unless_that_would_lie(name: str, media_type: str, target: str) -> None:
-    assert named(Path(name), media_type) == Path(target)
+def test_a_target_keeps_its_name_unless_that_would_lie(tmp_path: Path, name: str, media_type: str, target: str) -> None:
+    assert named(tmp_path, Path(name), media_type) == Path(target)
 
 
 # Writing

@@ -3,7 +3,7 @@
 import base64
 import json
 import mmap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, SupportsIndex
 
 import pytest
@@ -164,7 +164,7 @@ def test_a_skeleton_and_its_payloads_make_the_whole(raw: Raw) -> None:
         else:
             text = raw[cut.start : cut.stop]
             assert short + meant(b'"%s"' % text) == long
-            assert b"\\" in text or not text.isascii() or body.payload(cut) == text
+            assert b"\\" in text or not text.isascii() or bytes(body.payload(cut)) == text
 
 
 @properties
@@ -252,31 +252,6 @@ def test_two_keys_that_differ_only_in_a_payload_do_not_move_a_place() -> None:
     raw = long(b'{"k;base64,%s": "x", "k;base64,%s": "y", "url": "z"}' % (b"A" * 300, b"B" * 300))
     place = Body.read(raw).places([("url",)])[("url",)]
     assert raw[place.start : place.stop] == b'"z"'
-
-
-ESCAPES = {
-    "PHP": lambda text: text.replace("/", "\\/"),
-    "Gson": lambda text: text.replace("=", "\\u003d"),
-    ".NET": lambda text: text.replace("+", "\\u002B"),
-    "MIME lines": lambda text: "\\r\\n".join(text[at : at + 76] for at in range(0, len(text), 76)),
-    "all": escaped,
-}
-
-
-@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
-def test_a_cut_payload_is_read_without_the_escapes_of_json(escape: Callable[[str], str]) -> None:
-    raw = long(b'{"url": "data:image/png;base64,%s"}' % escape(PAYLOAD).encode())
-    body = Body.read(raw)
-    assert body.skeleton.rstrip() == b'{"url": "data:image/png;base64,"}'
-    assert bytes(body.payload(body.cuts[0])).decode() == json.loads(raw)["url"].partition(",")[2]
-
-
-@pytest.mark.xfail(strict=True, reason="escapes are looked for in the first 4,096 and last 16 characters alone")
-@pytest.mark.parametrize("escape", ["\\/", "\\u002B"])
-def test_an_escape_in_the_middle_of_a_payload_is_read_as_well(escape: str) -> None:
-    raw = long(b'{"url": "data:image/tiff;base64,%s"}' % ("A" * 8_000 + escape + "A" * 7_999).encode())
-    body = Body.read(raw)
-    assert bytes(body.payload(body.cuts[0])).decode() == json.loads(raw)["url"].partition(",")[2]
 
 
 @pytest.mark.parametrize("end", ['\\"', "\\\\"], ids=["quote", "backslash"])

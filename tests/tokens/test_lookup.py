@@ -60,7 +60,6 @@ def test_a_number_that_the_rule_does_not_take_is_a_config_error(params: dict[str
     assert next(iter(params)) in caught.value.message
 
 
-@pytest.mark.xfail(strict=True, reason="numbers without sense are taken, and fail at the first request")
 @pytest.mark.parametrize("params", [{"patch": 0}, {"merge": -1}, {"max_pixels": 0}, {"max_pixels": -5}])
 def test_a_number_without_sense_is_a_config_error(params: dict[str, float]) -> None:
     with pytest.raises(ConfigError):

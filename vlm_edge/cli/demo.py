@@ -13,13 +13,12 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from starlette.types import ASGIApp
 
 from vlm_edge.cli import options, standin
-from vlm_edge.errors import BackendUnavailable, MissingExtra
+from vlm_edge.errors import MissingExtra, RequestError, UnknownProfile
 from vlm_edge.geometry import Size
 from vlm_edge.media import data_url
 from vlm_edge.media.probe import probe
@@ -50,6 +49,8 @@ def command(
     files: Files = None, profile: options.Profile = "standard", model: options.Model = "Qwen/Qwen2.5-VL-7B-Instruct"
 ) -> None:
     """Send real pictures through the gateway to a stand-in backend and show what was saved."""
+    if profile not in Settings().profiles:
+        raise UnknownProfile(profile, Settings().profiles)
     pictures = files or sorted(file for file in PICTURES.iterdir() if file.suffix in (".jpg", ".png"))
     with ExitStack() as stack:
         backend = stack.enter_context(serving(standin.app))
@@ -106,7 +107,7 @@ def _send(port: int, file: Path, profile: str, model: str) -> Row:
         size=Size(*received["size"]),
         bytes_before=len(data),
         bytes=received["bytes"],
-        tokens_before=cost["parts"][0]["tokens_before"] or 0,
+        tokens_before=cost["parts"][0]["tokens_before"],
         tokens=cost["tokens"],
         ms=ms,
     )
@@ -121,7 +122,7 @@ def _post(port: int, path: str, body: bytes, profile: str) -> Any:
     finally:
         connection.close()
     if response.status != 200:
-        raise BackendUnavailable(f"refused: {answer['error']['message']}")
+        raise RequestError(answer["error"]["message"])
     return answer
 
 
@@ -138,6 +139,6 @@ def _print(rows: list[Row], profile: str, model: str) -> None:
             f"{row.ms:.0f}",
         )
     before, after = sum(row.tokens_before for row in rows), sum(row.tokens for row in rows)
-    console = Console(width=max(100, Console().width))
+    console = options.console()
     console.print(table)
     console.print(f"{len(rows)} pictures: {before:,} -> {after:,} vision tokens, {before / max(1, after):.1f}x fewer")

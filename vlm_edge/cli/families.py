@@ -2,7 +2,6 @@
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from vlm_edge.cli import options
@@ -18,4 +17,4 @@ def command(as_json: options.Json = False) -> None:
     for name, rule in FAMILIES.items():
         numbers = ", ".join(f"{field}={value:,}" for field, value in msgspec.structs.asdict(rule).items())
         table.add_row(name, type(rule).__name__, f"{rule.cell}", numbers)
-    Console().print(table)
+    options.console().print(table)

@@ -1,12 +1,13 @@
 """The commands put together, and how an error ends them: one line, no traceback."""
 
 import sys
+from typing import NoReturn
 
 import typer
 
 import vlm_edge
 from vlm_edge.cli import check, demo, families, prepare, profiles, resize, serve, tokens
-from vlm_edge.errors import ConfigError, EdgeError, MissingExtra, UnknownModel, UnknownProfile
+from vlm_edge.errors import ConfigError, EdgeError, MissingExtra, UnknownModel, UnknownPath, UnknownProfile
 
 app = typer.Typer(
     name="vlm-edge",
@@ -20,7 +21,7 @@ app = typer.Typer(
 for command in (demo, serve, prepare, resize, tokens, families, profiles, check):
     app.command(name=command.__name__.rpartition(".")[2])(command.command)
 
-USAGE_ERRORS = (ConfigError, MissingExtra, UnknownModel, UnknownProfile)
+USAGE_ERRORS = (ConfigError, MissingExtra, UnknownModel, UnknownPath, UnknownProfile)
 
 
 @app.callback(invoke_without_command=True)
@@ -37,8 +38,14 @@ def run() -> None:
     try:
         app()
     except EdgeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, USAGE_ERRORS) else 1)
+        _end(str(error), 2 if isinstance(error, USAGE_ERRORS) else 1)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; Python would complain while it closes stdout
         sys.exit(1)
+    except OSError as error:
+        _end(f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}", 2)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -27,4 +26,4 @@ def command(name: Name = None, config: options.Config = None, as_json: options.J
     for key, one in shown.items():
         numbers = (f"{one.max_side}", f"{one.max_pixels}", one.format, f"{one.quality}", one.chroma)
         table.add_row(key, *numbers, "" if one.max_images is None else f"{one.max_images}", escape(one.description))
-    Console().print(table)
+    options.console().print(table)

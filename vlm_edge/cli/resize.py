@@ -42,7 +42,7 @@ def command(
     edge = Edge(options.load(config))
     if profile and profile not in edge.settings.profiles:
         raise UnknownProfile(profile, edge.settings.profiles)
-    _check_target(target, resume=resume, overwrite=overwrite, dry_run=dry_run)
+    _check_target(source, target, resume=resume, overwrite=overwrite, dry_run=dry_run)
     files = list(pictures(source, without=target))
     job = Job(source=source, target=target, profile=profile, model=model, resume=resume, dry_run=dry_run)
     items = resize_all(edge, job, files, workers or os.cpu_count() or 1)
@@ -53,7 +53,9 @@ def command(
         raise typer.Exit(1)
 
 
-def _check_target(target: Path, *, resume: bool, overwrite: bool, dry_run: bool) -> None:
+def _check_target(source: Path, target: Path, *, resume: bool, overwrite: bool, dry_run: bool) -> None:
+    if target.exists() and (not target.is_dir() or target.samefile(source)):
+        raise ConfigError(f"{target}: must be a folder, and not that of the pictures")
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other")
     if target.is_dir() and any(target.iterdir()) and not (resume or overwrite or dry_run):
@@ -78,7 +80,7 @@ def _summary(items: list[Item], *, exact: bool) -> None:
     reports = [item.report for item in items if item.report]
     typer.echo(", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "no pictures found")
     if reports:
-        before, after = sum(one.tokens_before or 0 for one in reports), sum(one.tokens_after for one in reports)
+        before, after = sum(one.tokens_before for one in reports), sum(one.tokens_after for one in reports)
         written = sum(one.bytes_after for one in reports)
         size = f"{sum(one.bytes_before for one in reports):,} -> {written:,} bytes, " if written else ""
         honest = "" if exact else " (an estimate: no --model of a known family)"

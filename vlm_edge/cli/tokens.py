@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -54,7 +53,10 @@ def _row(name: str, rule: Rule, settings: Settings) -> dict[str, Any]:
 
 def _size(name: str) -> Size:
     if match := _SIZE.fullmatch(name):
-        return Size(max(1, int(match[1])), max(1, int(match[2])))
+        size = Size(int(match[1]), int(match[2]))
+        if not size.short:
+            raise EdgeError("a side must have at least one pixel")
+        return size
     try:
         return probe(Bytes(Path(name).read_bytes())).size
     except OSError as error:
@@ -69,4 +71,4 @@ def _print(rows: list[dict[str, Any]], profiles: list[str]) -> None:
         else:
             costs = [f"{row['profiles'][profile]:,}" for profile in profiles]
             table.add_row(escape(row["picture"]), f"{Size(*row['size'])}", f"{row['tokens']:,}", *costs)
-    Console().print(table)
+    options.console().print(table)

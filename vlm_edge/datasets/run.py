@@ -1,5 +1,6 @@
 """Run: a folder tree of pictures resized on this machine. Every file is written whole or not at all."""
 
+import errno
 import os
 import tempfile
 from collections import deque
@@ -68,30 +69,47 @@ def _in_order(
 
 def resize_file(edge: Edge, job: Job, file: Path) -> Item:
     try:
-        data = (job.source / file).read_bytes()
+        data = _read(job.source / file)
         planned = edge.plan_picture(data, job.profile, job.model)
         report = PictureReport.of(planned, 0)
-        target = named(file, report.media_type_after)
+        target = named(job.source, file, report.media_type_after)
         if job.dry_run:
-            return Item(source=str(file), status="planned", target=str(target), report=report)
+            return Item(source=_text(file), status="planned", target=_text(target), report=report)
         if job.resume and (job.target / target).exists():
-            return Item(source=str(file), status="present", target=str(target))
+            return Item(source=_text(file), status="present", target=_text(target))
         picture = edge.picture(data, job.profile, job.model)
         write_whole(job.target / target, picture.data)
-        return Item(source=str(file), status="done", target=str(target), report=picture.report)
+        return Item(source=_text(file), status="done", target=_text(target), report=picture.report)
     except EdgeError as error:
-        return Item(source=str(file), status="failed", code=error.code, message=error.message)
+        return Item(source=_text(file), status="failed", code=error.code, message=error.message)
     except OSError as error:
-        return Item(source=str(file), status="failed", code="os_error", message=error.strerror or "cannot be read")
+        return Item(source=_text(file), status="failed", code="os_error", message=error.strerror or "cannot be read")
 
 
-def named(file: Path, media_type: str) -> Path:
+def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")  # reading a pipe would wait for who writes to it
+    return path.read_bytes()
+
+
+def _text(file: Path) -> str:
+    """A name for people and manifests; bytes that are no UTF-8 are shown as escapes."""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
+
+
+def named(source: Path, file: Path, media_type: str) -> Path:
     """The target of a source: its own name, with an extension added where it would lie about the type.
 
-    Added and not replaced, so that a.png and a.tif of one folder never meet in one target.
+    Added and not replaced, so that a.png and a.tif never meet in one target; and added again where the folder has a
+    source of that very name.
     """
     extensions = EXTENSIONS[media_type]
-    return file if file.suffix.lower() in extensions else file.with_name(file.name + extensions[0])
+    if file.suffix.lower() in extensions:
+        return file
+    target = file.with_name(file.name + extensions[0])
+    while (source / target).exists():
+        target = target.with_name(target.name + extensions[0])
+    return target
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -4,6 +4,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+MAX_PORT = 65_535
+
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """backend: base URL of the vLLM server. connect_timeout_s: until the backend takes the connection.
@@ -20,8 +22,17 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_connections: int = 1_024
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.backend)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_base_url(self.backend):
             raise ValueError(f"backend = {self.backend!r}: must be an http or https URL")
+        if not 0 <= self.port <= MAX_PORT:
+            raise ValueError(f"port = {self.port}: must be 0 to {MAX_PORT}")
         if min(self.connect_timeout_s, self.first_byte_timeout_s, self.idle_timeout_s) <= 0:
             raise ValueError("time-outs must be above 0")
+
+
+def _is_base_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, or half an IPv6 address
+        return False

@@ -7,7 +7,7 @@ aiohttp was chosen on measured streaming throughput: benchmarks/bench_upstream.p
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -51,6 +51,7 @@ class Upstream:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.settings.connect_timeout_s),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            response_class=_Response,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )
 
@@ -62,7 +63,7 @@ class Upstream:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003, "reason": "the gateway does not pass websockets"})
             return
-        request = _Request(receive)
+        request = _Request(scope, receive)
         answer = asyncio.create_task(self._exchange(scope, request, send))
         leaving = asyncio.create_task(request.left())
         try:
@@ -89,14 +90,13 @@ class Upstream:
     async def _ask(self, scope: Scope, request: "_Request") -> aiohttp.ClientResponse:
         """The response, as soon as its headers are there. Raises BackendUnavailable, BackendTimeout, ClientLeft."""
         assert self._session, "open() comes first"
-        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
         try:
-            async with asyncio.timeout(self.settings.first_byte_timeout_s):
+            async with _patience(request, self.settings.first_byte_timeout_s):
                 return await self._session.request(
                     scope["method"],
                     self._url(scope),
                     headers=_request_headers(scope),
-                    data=request.body() if has_body else None,
+                    data=request.body() if request.has_body else None,
                     allow_redirects=False,
                 )
         except aiohttp.ConnectionTimeoutError:
@@ -122,8 +122,6 @@ class Upstream:
             await _break_off(BackendTimeout(self.settings.idle_timeout_s), response, send)
         else:
             await send({"type": "http.response.body", "body": b""})
-        if response.status >= 500:
-            response.close()  # vLLM closes after a 500 without saying so; the connection must not be used again
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """What arrives, as it arrives."""
@@ -140,13 +138,37 @@ class Upstream:
         return URL(self.settings.backend.rstrip("/") + (path + query).decode("ascii"), encoded=True)
 
 
+class _Response(aiohttp.ClientResponse):
+    """vLLM closes behind a 5xx without saying so: the connection must not be used again.
+
+    A short answer has given its connection back before `_stream` sees it, so it is closed here.
+    """
+
+    async def start(self, connection: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        await super().start(connection)
+        if self.status >= 500 and protocol is not None:  # an idle protocol is false
+            if self.content.is_eof():
+                protocol.close()
+            else:
+                protocol.force_close()
+        return self
+
+
 class _Request:
     """The client's side: its body, read once and only here, and then its leaving."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive) -> None:
         self.receive = receive
         self.client_left = False
+        self.has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
         self._read = asyncio.Event()
+        if not self.has_body:
+            self._read.set()
+
+    async def read(self) -> None:
+        """Wait until the body has been read."""
+        await self._read.wait()
 
     async def body(self) -> AsyncIterator[bytes]:
         more = True
@@ -163,14 +185,38 @@ class _Request:
 
     async def left(self) -> None:
         """Wait until the client has disconnected. Nothing else may read meanwhile, so the body comes first."""
-        await self._read.wait()
+        await self.read()
         while not self.client_left:
             self.client_left = (await self.receive())["type"] == "http.disconnect"
 
 
+@asynccontextmanager
+async def _patience(request: _Request, allowed_s: float) -> AsyncIterator[None]:
+    """A time-out that begins when the request has been read: the client's own pace is not the backend's."""
+    async with asyncio.timeout(None) as timeout:
+
+        async def begin() -> None:
+            await request.read()
+            timeout.reschedule(asyncio.get_running_loop().time() + allowed_s)
+
+        beginning = asyncio.create_task(begin())
+        try:
+            yield
+        finally:
+            beginning.cancel()
+
+
 def _request_headers(scope: Scope) -> list[tuple[str, str]]:
     headers = [*_end_to_end(scope["headers"], NOT_FORWARDED), *_modality(scope)]
-    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    return [(name.decode("latin-1"), _decoded(value)) for name, value in headers]
+
+
+def _decoded(value: bytes) -> str:
+    """aiohttp writes header values as UTF-8, so what is UTF-8 goes through unchanged."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _modality(scope: Scope) -> _RawHeaders:

@@ -5,6 +5,7 @@ What comes out is what a person would have seen: upright, in sRGB, eight bits, o
 without metadata. The same input gives the same bytes.
 """
 
+import logging
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def vips() -> Any:
     """libvips with the loaders of the formats we accept and no others, without cache, one thread a picture."""
     import pyvips
 
+    logging.getLogger("pyvips").setLevel(logging.CRITICAL)  # it would pass on what libvips says of each bad file
     pyvips.block_untrusted_set(True)
     pyvips.operation_block_set("VipsForeignLoad", True)
     for loader in LOADERS:

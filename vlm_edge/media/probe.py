@@ -29,6 +29,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     lossless: bool = False
     # Eight bits, grey or RGB, in sRGB as far as the headers tell: no colour has to be converted.
     srgb: bool = False
+    # Text compressed within a PNG: small here, it may be large for who opens the file.
+    packed_text: bool = False
 
     @property
     def upright(self) -> bool:
@@ -52,7 +54,7 @@ _Read = Callable[[Reader], Probe]
 def _read(read: _Read, file: Reader) -> Probe:
     try:
         found = read(file)
-    except (struct.error, IndexError, zlib.error):
+    except (struct.error, IndexError):
         raise CorruptMedia("its headers are damaged") from None
     if min(found.size) < 1:
         raise CorruptMedia("its headers give it no width or no height")
@@ -62,6 +64,7 @@ def _read(read: _Read, file: Reader) -> Probe:
 # JPEG
 
 _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_MARKER = re.compile(rb"\xff[^\xff\0]")
 _ALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a segment
 
 
@@ -91,13 +94,13 @@ def _jpeg_segments(file: Reader) -> Iterator[tuple[int, int, int]]:
     at = 2
     for _ in range(MAX_STEPS):
         window = file.up_to(at, 4_096)
-        found = re.search(rb"\xff+([^\xff\0])", window)  # decoders skip stray bytes between segments
+        found = _MARKER.search(window)  # decoders skip stray bytes between segments
         if not found:
             if len(window) < 4_096:
                 return
             at += len(window) - 1
             continue
-        marker, at = found[1][0], at + found.end()
+        marker, at = found[0][1], at + found.end()
         if marker in (0xDA, 0xD9):
             return
         if marker not in _ALONE:
@@ -121,7 +124,8 @@ def _png(file: Reader) -> Probe:
     if file.get(12, 4) != b"IHDR":
         raise CorruptMedia("it does not begin with its header")
     width, height, depth, colour = file.unpack(">IIBB", 16)
-    orientation, alpha, animated, srgb = 1, colour in _PNG_ALPHA_TYPES, False, depth <= 8
+    orientation, alpha, srgb = 1, colour in _PNG_ALPHA_TYPES, depth <= 8
+    animated = packed_text = False
     for kind, at, length in _png_chunks(file):
         if kind == b"tRNS":
             alpha = True
@@ -130,7 +134,9 @@ def _png(file: Reader) -> Probe:
         elif kind == b"eXIf":
             orientation = tiff.exif_orientation(file.up_to(at, min(length, HEAD_BYTES)))
         elif kind == b"iCCP":
-            srgb = srgb and _is_srgb(_inflate(file.up_to(at, min(length, 8_192))), first=True)
+            srgb = srgb and _is_srgb(_inflated(file.up_to(at, min(length, HEAD_BYTES))), first=True)
+        elif kind == b"zTXt" or (kind == b"iTXt" and _is_packed(file.up_to(at, min(length, 128)))):
+            packed_text = True
     return Probe(
         media_type="image/png",
         size=_upright(Size(width, height), orientation),
@@ -140,6 +146,7 @@ def _png(file: Reader) -> Probe:
         alpha=alpha,
         lossless=True,
         srgb=srgb,
+        packed_text=packed_text,
     )
 
 
@@ -156,10 +163,21 @@ def _png_chunks(file: Reader) -> Iterator[tuple[bytes, int, int]]:
         at += 12 + length
 
 
-def _inflate(profile: bytes) -> bytes:
-    """The first bytes of an iCCP chunk: a name, a zero, a method, a zlib stream."""
-    name, _, stream = profile.partition(b"\0")
-    return name + zlib.decompressobj().decompress(stream[1:], 4_096)
+def _inflated(chunk: bytes) -> bytes:
+    """The profile in an iCCP chunk (a name, a zero, a method, a zlib stream); nothing if it is damaged or huge."""
+    _, _, stream = chunk.partition(b"\0")
+    inflater = zlib.decompressobj()
+    try:
+        profile = inflater.decompress(stream[1:], HEAD_BYTES)
+    except zlib.error:
+        return b""
+    return profile if inflater.eof else b""
+
+
+def _is_packed(chunk: bytes) -> bool:
+    """Whether an iTXt chunk (a keyword, a zero, a flag, …) is compressed."""
+    _, _, rest = chunk.partition(b"\0")
+    return rest[:1] != b"\0"
 
 
 # WebP

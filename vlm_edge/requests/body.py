@@ -33,9 +33,6 @@ MIN_BODY_BYTES = 16 * 1024
 # Likewise a smaller payload is left in.
 MIN_CUT_BYTES = 256
 
-# Escapes in a payload show here: PHP writes every slash as `\/`, and Gson the padding at the end as `\u003d`.
-HEAD_BYTES, TAIL_BYTES = 4_096, 16
-
 
 class Cut(NamedTuple):
     """A payload taken out of the skeleton: raw[start:stop]."""
@@ -65,13 +62,9 @@ class Body(msgspec.Struct, frozen=True):
         skeleton = _without(raw, cuts) if cuts or isinstance(raw, mmap) else raw
         return cls(raw, skeleton, parse(skeleton), cuts)
 
-    def payload(self, cut: Cut) -> bytes | memoryview:
-        """The base64 text of a cut, without the escapes of JSON. A view where nothing had to change."""
-        start, stop = cut
-        if b"\\" in self.raw[start : start + HEAD_BYTES] or b"\\" in self.raw[stop - TAIL_BYTES : stop]:
-            text: str = parse(b'"%s"' % self.raw[start:stop])
-            return text.encode("ascii", "replace")
-        return memoryview(self.raw)[start:stop]
+    def payload(self, cut: Cut) -> memoryview:
+        """The base64 text of a cut as it stands in the JSON, which may have escaped some of it."""
+        return memoryview(self.raw)[cut.start : cut.stop]
 
     def places(self, paths: Iterable[Path]) -> dict[Path, Place]:
         """Where in the raw bytes the strings at these paths of `value` stand."""
@@ -147,13 +140,16 @@ _Tree = dict[str | int, Any]
 
 
 def locate(text: Text, paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """The spans (start, stop) of the values at these paths. Of equal keys the last counts, as for JSON parsers."""
+    """The spans (start, stop) of the values at these paths; without any, of the whole.
+
+    Of equal keys the last counts, as for JSON parsers.
+    """
     wanted: _Tree = {}
+    found: dict[Path, tuple[int, int]] = {}
     for path in paths:
         node = wanted
         for step in path:
             node = node.setdefault(step, {})
-    found: dict[Path, tuple[int, int]] = {}
     begin = 3 if text.startswith(b"\xef\xbb\xbf") else 0
     _visit(text, _skip_space(text, begin), wanted, (), found)
     return found

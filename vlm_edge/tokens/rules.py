@@ -58,6 +58,12 @@ class MergedGrid(Rule, frozen=True, kw_only=True):
 
     template_tokens = 2
 
+    def __post_init__(self) -> None:
+        if min(self.patch, self.merge, self.temporal_patch, self.max_ratio) < 1:
+            raise ValueError("patch, merge, temporal_patch and max_ratio must be at least 1")
+        if not 0 < self.min_pixels <= self.max_pixels:
+            raise ValueError("min_pixels and max_pixels must be above 0 and in this order")
+
     @property
     def cell(self) -> int:
         return self.patch * self.merge
@@ -97,6 +103,11 @@ class TimedGrid(MergedGrid, frozen=True, kw_only=True):
     video_fps: float = 2
     video_min_frames: int = 4
     video_max_frames: int = 768
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # msgspec makes the class anew, which a bare super() does not know
+        if not 0 < self.video_min_pixels <= self.video_max_pixels or self.video_fps <= 0:
+            raise ValueError("video_min_pixels, video_max_pixels and video_fps must be above 0 and in order")
 
     def video(self, *, frames: int, size: Size, fps: float | None = None) -> int:
         if frames < self.temporal_patch:
