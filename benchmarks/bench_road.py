@@ -29,7 +29,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlm_edge import Edge, EdgeMiddleware, Settings, Size
+from vlm_edge.edge import find
 from vlm_edge.plan import Limits
+from vlm_edge.requests.body import Raw
 from vlm_edge.workers import WorkerSettings
 
 THREADS = 2
@@ -251,11 +253,17 @@ async def longest_stall(app: ASGIApp, body: bytes) -> float:
     return late * 1e3
 
 
+def only_decide(edge: Edge, body: Raw) -> None:
+    found = find(CHAT_PATH, body)
+    assert found
+    edge.decide(found)
+
+
 def deciding(edge: Edge, photo: bytes, count: int, bound: float, rounds: int) -> list[dict[str, Any]]:
     body = bytearray(chat(*[photo] * count))
     app = EdgeMiddleware(answer, edge=edge)
     sides: list[Callable[[], float]] = [
-        partial(seconds, partial(edge.decide, CHAT_PATH, body)),
+        partial(seconds, partial(only_decide, edge, body)),
         partial(seconds, partial(edge.prepare, CHAT_PATH, body)),
         lambda: asyncio.run(longest_stall(app, bytes(body))),
     ]

@@ -34,7 +34,7 @@ from tests.samples import (
     text_part,
 )
 from vlm_edge.choice import ProfileRule
-from vlm_edge.edge import Edge, prepare_picture
+from vlm_edge.edge import Edge, find, prepare_picture
 from vlm_edge.errors import (
     CorruptMedia,
     EdgeError,
@@ -459,8 +459,9 @@ def test_a_request_that_costs_too_much_is_refused_and_can_be_estimated() -> None
     body = chat(*[image_part(LARGE)] * 3)
     with pytest.raises(VisionBudgetExceeded):
         edge.prepare(CHAT_PATH, body)
-    decision = edge.estimate(CHAT_PATH, body)
-    assert decision
+    found = find(CHAT_PATH, body)
+    assert found
+    decision = edge.estimate(found)
     assert decision.plan.tokens == 3 * 36 * 18
 
 
@@ -554,8 +555,9 @@ async def test_a_damaged_picture_stops_the_others_of_its_request() -> None:
 
 
 def test_a_job_runs_in_another_process_as_well(edge: Edge) -> None:
-    decision = edge.decide(CHAT_PATH, padded(chat(image_part(LARGE))))
-    assert decision
+    found = find(CHAT_PATH, padded(chat(image_part(LARGE))))
+    assert found
+    decision = edge.decide(found)
     job = partial(prepare_picture, decision.payloads[0], decision.plan.pictures[0])
     assert pickle.loads(pickle.dumps(job))() == job()
 

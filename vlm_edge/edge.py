@@ -51,6 +51,15 @@ class Encoded(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
+class Found(msgspec.Struct, frozen=True):
+    """A request with media in it, and where they are."""
+
+    path: str
+    body: Body
+    parts: Sequence[MediaPart]
+    seconds: float
+
+
 class Decision(msgspec.Struct, frozen=True):
     """A request found, probed and planned: all that is known without pixels."""
 
@@ -62,6 +71,18 @@ class Decision(msgspec.Struct, frozen=True):
     payloads: Sequence[Payload]
     passed: int  # media that are not ours to prepare
     seconds: float
+
+
+def find(path: str, raw: Raw) -> Found | None:
+    """The media of a request; None where it holds none. Raises InvalidJson, and UnknownPath."""
+    begin = time.perf_counter()
+    if path not in ENDPOINTS:
+        raise UnknownPath(path, ENDPOINTS)
+    body = Body.read(raw)
+    if not isinstance(body.value, dict):
+        raise InvalidJson("the body is not a JSON object")
+    parts = list(ENDPOINTS[path].find(body.value))
+    return Found(path, body, parts, time.perf_counter() - begin) if parts else None
 
 
 class Edge:
@@ -76,45 +97,30 @@ class Edge:
 
     def prepare(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """The body with its pictures prepared. `path` tells the kind of request; header names are lower-case."""
-        decision = self.decide(path, body, headers)
-        if decision is None:
+        found = find(path, body)
+        if found is None:
             return Prepared(body, None)
-        begin = time.perf_counter()
+        decision, begin = self.decide(found, headers), time.perf_counter()
         encoded = _results(self.workers.submit(_jobs(decision)))
         return _write(decision, encoded, time.perf_counter() - begin)
 
     async def prepare_async(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """`prepare`, with the pixels off the event loop."""
-        decision = self.decide(path, body, headers)
-        return await self.carry_out(decision) if decision else Prepared(body, None)
+        found = find(path, body)
+        return await self.carry_out(self.decide(found, headers)) if found else Prepared(body, None)
 
-    async def carry_out(self, decision: Decision) -> Prepared:
-        """The second half of `prepare_async`: the pixels, and the new body."""
+    def decide(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
+        """Probe and plan, and refuse what costs too many tokens. Touches no pixel."""
+        decision = self.estimate(found, headers)
+        check_budget(decision.plan, self.settings.limits)
+        return decision
+
+    def estimate(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
+        """`decide`, but what costs too many tokens is let through."""
         begin = time.perf_counter()
-        encoded = await _results_async(self.workers.submit(_jobs(decision)))
-        return _write(decision, encoded, time.perf_counter() - begin)
-
-    def decide(self, path: str, raw: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Decision | None:
-        """Find, probe and plan; None where the request holds no media. Touches no pixel."""
-        planned = self.estimate(path, raw, headers)
-        if planned:
-            check_budget(planned.plan, self.settings.limits)
-        return planned
-
-    def estimate(self, path: str, raw: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Decision | None:
-        """`decide` without the refusal of what costs too many tokens."""
-        begin = time.perf_counter()
-        if path not in ENDPOINTS:
-            raise UnknownPath(path, ENDPOINTS)
-        body = Body.read(raw)
-        if not isinstance(body.value, dict):
-            raise InvalidJson("the body is not a JSON object")
-        found = list(ENDPOINTS[path].find(body.value))
-        if not found:
-            return None
-        parts = self._pictures(found)
+        body, parts = found.body, self._pictures(found.parts)
         model = self.settings.model(_text(body.value.get("model")))
-        profile = self._choose(path, model.name, headers)
+        profile = self._choose(found.path, model.name, headers)
         check_count([part.place for part in parts], self.settings.profiles[profile], self.settings.limits)
         places = body.places(part.path for part in parts)
         payloads = [self._open(body, part, places[part.path]) for part in parts]
@@ -125,9 +131,15 @@ class Edge:
             plan=self._plan(parts, payloads, profile, model),
             places=[places[part.path] for part in parts],
             payloads=payloads,
-            passed=len(found) - len(parts),
-            seconds=time.perf_counter() - begin,
+            passed=len(found.parts) - len(parts),
+            seconds=found.seconds + time.perf_counter() - begin,
         )
+
+    async def carry_out(self, decision: Decision) -> Prepared:
+        """The pixels, off the event loop, and the new body."""
+        begin = time.perf_counter()
+        encoded = await _results_async(self.workers.submit(_jobs(decision)))
+        return _write(decision, encoded, time.perf_counter() - begin)
 
     def picture(self, data: bytes, profile: str = "", model: str = "") -> Picture:
         """One picture file prepared as in a request. The work is done in the calling thread."""

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 import vlm_edge
-from vlm_edge.edge import Decision, Edge
+from vlm_edge.edge import Decision, Edge, find
 from vlm_edge.errors import EdgeError
 from vlm_edge.gateway.upstream import Upstream
 from vlm_edge.metrics import CONTENT_TYPE, Metrics
@@ -64,7 +64,8 @@ class Estimate:
             limits = self.edge.settings.limits
             body = await read_body(scope, receive, limits.max_body_bytes)
             path = request.query_params.get("path", CHAT_PATH)
-            decision = self.edge.estimate(path, body, request.headers)
+            found = find(path, body)
+            decision = self.edge.estimate(found, request.headers) if found else None
         except ClientLeft:
             return
         except EdgeError as error:

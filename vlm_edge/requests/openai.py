@@ -36,9 +36,10 @@ FIRST_KEY = (
 
 def find_chat(body: dict[str, Any]) -> Iterator[MediaPart]:
     """The media of a chat request, in order, of all roles and the whole history."""
-    for i, message in _items(body.get("messages")):
+    messages = body.get("messages")
+    for i, message in enumerate(messages) if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, dict) else None
-        for j, part in _items(content):
+        for j, part in enumerate(content) if isinstance(content, list) else ():
             if isinstance(part, dict):
                 yield from find_part(part, ("messages", i, "content", j), f"messages[{i}].content[{j}]")
 
@@ -63,10 +64,6 @@ def _media_key(part: dict[str, Any]) -> str | None:
         if kind in TYPES_WITHOUT_URL:
             return None
     return next((key for key in FIRST_KEY if part.get(key) is not None), None)
-
-
-def _items(value: Any) -> Iterator[tuple[int, Any]]:
-    return enumerate(value) if isinstance(value, list) else iter(())
 
 
 def error_body(error: EdgeError) -> dict[str, Any]:
