@@ -78,10 +78,13 @@ def find(path: str, raw: Raw) -> Found | None:
     begin = time.perf_counter()
     if path not in ENDPOINTS:
         raise UnknownPath(path, ENDPOINTS)
+    dialect = ENDPOINTS[path]
+    if dialect.holds_none(raw):
+        return None
     body = Body.read(raw)
     if not isinstance(body.value, dict):
         raise InvalidJson("the body is not a JSON object")
-    parts = list(ENDPOINTS[path].find(body.value))
+    parts = list(dialect.find(body.value))
     return Found(path, body, parts, time.perf_counter() - begin) if parts else None
 
 

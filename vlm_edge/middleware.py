@@ -127,13 +127,12 @@ async def read_body(scope: Scope, receive: Receive, allowed: int) -> Raw:
 
 def _declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """Content-Length, 0 if there is none. Raises UnsupportedEncoding for a body that is packed."""
-    length = 0
-    for name, value in headers:
-        if name == b"content-length" and value.isdigit():
-            length = int(value)
-        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-            raise UnsupportedEncoding(value.decode("latin-1"))
-    return length
+    named = dict(headers)
+    encoding = named.get(b"content-encoding", b"")
+    if encoding and encoding.strip().lower() != b"identity":
+        raise UnsupportedEncoding(encoding.decode("latin-1"))
+    length = named.get(b"content-length", b"")
+    return int(length) if length.isdigit() else 0
 
 
 class Upload:

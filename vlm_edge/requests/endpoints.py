@@ -7,6 +7,7 @@ import msgspec
 
 from vlm_edge.errors import EdgeError
 from vlm_edge.requests import openai
+from vlm_edge.requests.body import Raw
 from vlm_edge.requests.part import MediaPart
 
 
@@ -15,9 +16,19 @@ class Dialect(msgspec.Struct, frozen=True):
 
     find: Callable[[dict[str, Any]], Iterator[MediaPart]]
     error_body: Callable[[EdgeError], dict[str, Any]]
+    lists: int  # JSON lists around any of its media
+
+    def holds_none(self, raw: Raw) -> bool:
+        """Whether a body has too few lists to hold media, which is seen at a glance; most requests are text.
+
+        False where it takes parsing to know, and for what does not look like an object with lists in it.
+        """
+        if not isinstance(raw, bytes) or raw[:1] != b"{" or raw[-1:] != b"}":
+            return False
+        return 0 < raw.count(b"[") < self.lists
 
 
-CHAT = Dialect(openai.find_chat, openai.error_body)
+CHAT = Dialect(openai.find_chat, openai.error_body, lists=2)  # messages, content
 
 ENDPOINTS: dict[str, Dialect] = {
     "/v1/chat/completions": CHAT,
