@@ -2,6 +2,8 @@
 
 import io
 import struct
+import subprocess
+import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -329,3 +331,30 @@ def test_an_animation_of_many_frames_comes_out_as_its_first() -> None:
     data = png_with(png(96, 64), b"acTL", struct.pack(">II", 2**31 - 1, 0))
     assert chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0)) in data
     assert opened(resized(data, (28, 28))).size == (28, 28)
+
+
+# Loading libvips
+
+FIRST_PICTURES = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+from vlm_edge import Edge
+
+data, edge, together = Path(sys.argv[1]).read_bytes(), Edge(), Barrier(8)
+
+def prepare(_):
+    together.wait()
+    return edge.picture(data, profile="thumbnail").size
+
+with ThreadPoolExecutor(8) as pool:
+    print(set(pool.map(prepare, range(8))))
+"""
+
+
+def test_threads_that_load_libvips_at_once_all_get_their_picture() -> None:
+    for _ in range(3):
+        run = subprocess.run([sys.executable, "-c", FIRST_PICTURES, PHONE], capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stdout) == (0, "{Size(width=448, height=336)}\n"), run.stderr

@@ -7,6 +7,7 @@ without metadata. The same input gives the same bytes.
 
 import logging
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import pyvips
 
 LOADERS = ("Jpeg", "Png", "Webp", "Nsgif", "Tiff", "Heif")
+
+_loading = Lock()
 
 # thumbnail_buffer takes `fail_on` and ignores it (libvips 8.18); the loader's own options are honoured.
 STRICT = "[fail_on=error]"
@@ -37,6 +40,12 @@ class Target(msgspec.Struct, frozen=True):
 @cache
 def vips() -> Any:
     """libvips with the loaders of the formats we accept and no others, without cache, one thread a picture."""
+    with _loading:  # `cache` does not keep two threads from loading at once, and one would block the other's loaders
+        return _load()
+
+
+@cache
+def _load() -> Any:
     import pyvips
 
     logging.getLogger("pyvips").setLevel(logging.CRITICAL)  # it would pass on what libvips says of each bad file
