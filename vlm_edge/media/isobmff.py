@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from vlm_edge.errors import CorruptMedia
 from vlm_edge.geometry import Size
-from vlm_edge.media.source import MAX_STEPS, Reader
+from vlm_edge.media.source import Reader
 
 
 class Box(NamedTuple):
@@ -18,9 +18,7 @@ class Box(NamedTuple):
 def boxes(file: Reader, start: int, stop: int) -> Iterator[Box]:
     """The boxes between two offsets. Raises CorruptMedia."""
     at = start
-    for _ in range(MAX_STEPS):
-        if at + 8 > stop:
-            return
+    while at + 8 <= stop:
         length, kind = struct.unpack(">I4s", file.get(at, 8))
         content = at + 8
         if length == 1:
@@ -70,7 +68,7 @@ def _associated(file: Reader, item: int, ipma: Box) -> Sequence[int]:
     version, _, wide = file.unpack(">B2sB", ipma.start)
     (count,) = file.unpack(">I", ipma.start + 4)
     at = ipma.start + 8
-    for _ in range(min(count, MAX_STEPS)):
+    for _ in range(count):
         number, amount = file.unpack(">IB" if version else ">HB", at)
         at += 5 if version else 3
         layout, mask = (f">{amount}H", 0x7FFF) if wide & 1 else (f">{amount}B", 0x7F)

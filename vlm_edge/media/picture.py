@@ -40,7 +40,7 @@ class Target(msgspec.Struct, frozen=True):
 @cache
 def vips() -> Any:
     """libvips with the loaders of the formats we accept and no others, without cache, one thread a picture."""
-    with _loading:  # `cache` does not keep two threads from loading at once, and one would block the other's loaders
+    with _loading:  # `cache` alone lets two threads load at once, of which one blocks the loaders that the other uses
         return _load()
 
 
@@ -63,16 +63,18 @@ def resize(data: bytes, probe: Probe, target: Target) -> bytes:
     try:
         header = _checked_header(data, probe)
         tagged = not probe.srgb and header.get_typeof("icc-profile-data") != 0
+        stored = _stored(target.size, probe)
         image = vips().Image.thumbnail_buffer(
             data,
-            target.size.width,
-            height=target.size.height,
+            stored.width,
+            height=stored.height,
             size="force",  # the planned size is exact; its ratio is the picture's up to alignment
+            no_rotate=True,  # libvips may read another orientation than the plan rests on
             option_string=STRICT,
             # Asked for without need, the conversion from sRGB to sRGB takes longer than all the rest.
             **({"export_profile": "srgb"} if tagged else {}),
         )
-        return _encode(_on_white(image), target)
+        return _encode(_turned(_on_white(image), probe.orientation), target)
     except vips().Error:
         raise CorruptMedia("it is cut short or damaged") from None
 
@@ -92,16 +94,43 @@ def _checked_header(data: bytes, probe: Probe) -> "pyvips.Image":
     The plan rests on the probe's size; a file that tells the decoder another one is not to be trusted.
     """
     image = vips().Image.new_from_buffer(data, "")
-    stored = Size(image.width, image.height)
-    if probe.size != (stored.turned() if probe.orientation >= 5 else stored):
+    if _stored(probe.size, probe) != (image.width, image.height):
         raise CorruptMedia("its headers disagree about its size")
     return image
+
+
+def _stored(size: Size, probe: Probe) -> Size:
+    """The size, in the file, of what has this size upright."""
+    return size.turned() if probe.orientation >= 5 else size
+
+
+def _turned(image: "pyvips.Image", orientation: int) -> "pyvips.Image":
+    """Upright, by the orientations of Exif 2.3, 4.6.4."""
+    if orientation >= 3:
+        image = image.copy_memory()  # a sequential image cannot be read out of order
+    match orientation:
+        case 2:
+            return image.fliphor()
+        case 3:
+            return image.rot180()
+        case 4:
+            return image.flipver()
+        case 5:
+            return image.rot90().fliphor()
+        case 6:
+            return image.rot90()
+        case 7:
+            return image.rot270().fliphor()
+        case 8:
+            return image.rot270()
+        case _:
+            return image
 
 
 def _on_white(image: "pyvips.Image") -> "pyvips.Image":
     if image.hasalpha():
         image = image.flatten(background=255)
-    return image.colourspace("srgb").cast("uchar")
+    return image.colourspace("b-w" if image.bands == 1 else "srgb").cast("uchar")
 
 
 def _encode(image: "pyvips.Image", target: Target) -> bytes:

@@ -15,7 +15,10 @@ import msgspec
 from vlm_edge.errors import CorruptMedia, UnsupportedMedia
 from vlm_edge.geometry import Size
 from vlm_edge.media import isobmff, tiff
-from vlm_edge.media.source import HEAD_BYTES, MAX_STEPS, Reader, Source
+from vlm_edge.media.source import HEAD_BYTES, Reader, Source
+
+# Of a PNG or WebP so many chunks are looked at; what stands behind them is not needed.
+MAX_CHUNKS = 3_000
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,14 +72,15 @@ _ALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a segment
 
 
 def _jpeg(file: Reader) -> Probe:
-    orientation, srgb_profile, frame = 1, True, None
+    orientation = srgb_profile = frame = None
     for marker, at, length in _jpeg_segments(file):
         if marker in _SOF and frame is None:
             frame = file.unpack(">BHHB", at)
-        elif marker == 0xE1 and file.up_to(at, 6) == b"Exif\0\0":
+        elif marker == 0xE1 and orientation is None and file.up_to(at, 6) == b"Exif\0\0":
             orientation = tiff.exif_orientation(file.get(at + 6, length - 6))
-        elif marker == 0xE2 and file.up_to(at, 12) == b"ICC_PROFILE\0":
-            srgb_profile = srgb_profile and _is_srgb(file.get(at, length), first=file.get(at + 12, 1) == b"\x01")
+        elif marker == 0xE2 and srgb_profile is None and file.up_to(at, 12) == b"ICC_PROFILE\0":
+            srgb_profile = _is_srgb(file.get(at, length))  # its first piece says what it is
+    orientation = orientation or 1
     if frame is None:
         raise CorruptMedia("it has no frame header")
     precision, height, width, components = frame
@@ -85,20 +89,21 @@ def _jpeg(file: Reader) -> Probe:
         size=_upright(Size(width, height), orientation),
         file_bytes=file.size,
         orientation=orientation,
-        srgb=srgb_profile and precision == 8 and components in (1, 3),
+        srgb=srgb_profile is not False and precision == 8 and components in (1, 3),
     )
 
 
 def _jpeg_segments(file: Reader) -> Iterator[tuple[int, int, int]]:
     """(marker, start of its content, length of it), up to the first scan."""
     at = 2
-    for _ in range(MAX_STEPS):
-        window = file.up_to(at, 4_096)
-        found = _MARKER.search(window)  # decoders skip stray bytes between segments
+    while at < file.size:
+        window = file.up_to(at, 2)
+        found = _MARKER.search(window)
+        if not found:  # decoders skip stray bytes between segments
+            window = file.up_to(at, 4_096)
+            found = _MARKER.search(window)
         if not found:
-            if len(window) < 4_096:
-                return
-            at += len(window) - 1
+            at += max(1, len(window) - 1)
             continue
         marker, at = found[0][1], at + found.end()
         if marker in (0xDA, 0xD9):
@@ -106,13 +111,12 @@ def _jpeg_segments(file: Reader) -> Iterator[tuple[int, int, int]]:
         if marker not in _ALONE:
             (length,) = file.unpack(">H", at)
             yield marker, at + 2, length - 2
-            at += length
-    raise CorruptMedia("it has too many segments")
+            at += max(2, length)
 
 
-def _is_srgb(profile: bytes, *, first: bool) -> bool:
-    """Whether an ICC profile calls itself sRGB; later pieces of a profile say nothing about it."""
-    return not first or b"sRGB" in profile or b"s\0R\0G\0B" in profile
+def _is_srgb(profile: bytes) -> bool:
+    """Whether an ICC profile calls itself sRGB."""
+    return b"sRGB" in profile or b"s\0R\0G\0B" in profile
 
 
 # PNG
@@ -124,19 +128,20 @@ def _png(file: Reader) -> Probe:
     if file.get(12, 4) != b"IHDR":
         raise CorruptMedia("it does not begin with its header")
     width, height, depth, colour = file.unpack(">IIBB", 16)
-    orientation, alpha, srgb = 1, colour in _PNG_ALPHA_TYPES, depth <= 8
-    animated = packed_text = False
+    alpha, animated, packed_text = colour in _PNG_ALPHA_TYPES, False, False
+    orientation = srgb_profile = None
     for kind, at, length in _png_chunks(file):
         if kind == b"tRNS":
             alpha = True
         elif kind == b"acTL":
             animated = True
-        elif kind == b"eXIf":
+        elif kind == b"eXIf" and orientation is None:
             orientation = tiff.exif_orientation(file.up_to(at, min(length, HEAD_BYTES)))
-        elif kind == b"iCCP":
-            srgb = srgb and _is_srgb(_inflated(file.up_to(at, min(length, HEAD_BYTES))), first=True)
+        elif kind == b"iCCP" and srgb_profile is None:
+            srgb_profile = _is_srgb(_inflated(file.up_to(at, min(length, HEAD_BYTES))))
         elif kind == b"zTXt" or (kind == b"iTXt" and _is_packed(file.up_to(at, min(length, 128)))):
             packed_text = True
+    orientation = orientation or 1
     return Probe(
         media_type="image/png",
         size=_upright(Size(width, height), orientation),
@@ -145,14 +150,14 @@ def _png(file: Reader) -> Probe:
         animated=animated,
         alpha=alpha,
         lossless=True,
-        srgb=srgb,
+        srgb=srgb_profile is not False and depth <= 8,
         packed_text=packed_text,
     )
 
 
 def _png_chunks(file: Reader) -> Iterator[tuple[bytes, int, int]]:
     at = 8
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_CHUNKS):
         if at + 8 > file.size:
             return  # cut short: the decoder says so
         length, kind = struct.unpack(">I4s", file.get(at, 8))
@@ -202,16 +207,18 @@ def _webp(file: Reader) -> Probe:
 
 
 def _webp_extended(file: Reader, size: Size, flags: int) -> Probe:
-    orientation, lossless, srgb = 1, False, True
+    lossless = False
+    orientation = srgb_profile = None
     for kind, at, length in _riff_chunks(file):
-        if kind == b"EXIF" and flags & _WEBP_EXIF:
+        if kind == b"EXIF" and flags & _WEBP_EXIF and orientation is None:
             exif = file.up_to(at, min(length, HEAD_BYTES))
             orientation = tiff.exif_orientation(exif.removeprefix(b"Exif\0\0"))
-        elif kind == b"ICCP" and flags & _WEBP_ICC:
-            srgb = _is_srgb(file.up_to(at, min(length, 4_096)), first=True)
+        elif kind == b"ICCP" and flags & _WEBP_ICC and srgb_profile is None:
+            srgb_profile = _is_srgb(file.up_to(at, min(length, 4_096)))
         elif kind == b"VP8L":
             lossless = True
-    return _webp_probe(file, size, orientation=orientation, flags=flags, lossless=lossless, srgb=srgb)
+    srgb = srgb_profile is not False
+    return _webp_probe(file, size, orientation=orientation or 1, flags=flags, lossless=lossless, srgb=srgb)
 
 
 def _webp_probe(
@@ -231,7 +238,7 @@ def _webp_probe(
 
 def _riff_chunks(file: Reader) -> Iterator[tuple[bytes, int, int]]:
     at = 12
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_CHUNKS):
         if at + 8 > file.size:
             return
         kind, length = struct.unpack("<4sI", file.get(at, 8))
@@ -254,6 +261,8 @@ def _gif(file: Reader) -> Probe:
 def _tiff(file: Reader) -> Probe:
     pages = tiff.pages(file)
     tags = tiff.tags(file, pages[0])
+    if tags.get(tiff.SAMPLE_FORMAT, tiff.UNSIGNED) != tiff.UNSIGNED:
+        raise UnsupportedMedia("a TIFF of signed or floating-point numbers, which no one colour answers to")
     orientation = tiff.orientation_of(tags)
     return Probe(
         media_type="image/tiff",

@@ -8,8 +8,9 @@ import msgspec
 from vlm_edge.errors import CorruptMedia
 
 HEAD_BYTES = 65_536
-# More segments, chunks or boxes than any honest file has; reading headers must end.
+# What reading the headers of one file may take: more than any honest file needs; a hostile one must not hold up others.
 MAX_STEPS = 4_096
+MAX_READ_BYTES = 524_288
 
 
 class Source(Protocol):
@@ -35,15 +36,19 @@ class Bytes(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """A Source whose head is at hand; a read past the end is a fault of the file: CorruptMedia."""
+    """A Source whose head is at hand. A read past the end, or one too many, is a fault of the file: CorruptMedia."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.size = source.size
         self.head = source.read(0, HEAD_BYTES)
+        self._steps, self._bytes = MAX_STEPS, MAX_READ_BYTES
 
     def get(self, start: int, length: int) -> bytes:
         stop = start + length
+        self._steps, self._bytes = self._steps - 1, self._bytes - length
+        if self._steps < 0 or self._bytes < 0:
+            raise CorruptMedia("its headers have no end")
         found = self.head[start:stop] if stop <= len(self.head) else self.source.read(start, stop)
         if len(found) < length:
             raise CorruptMedia("it ends within its headers")

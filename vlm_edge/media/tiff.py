@@ -3,11 +3,12 @@
 from vlm_edge.errors import CorruptMedia
 from vlm_edge.media.source import HEAD_BYTES, Bytes, Reader
 
-WIDTH, HEIGHT, COMPRESSION, ORIENTATION, EXTRA_SAMPLES = 256, 257, 259, 274, 338
+WIDTH, HEIGHT, COMPRESSION, ORIENTATION, EXTRA_SAMPLES, SAMPLE_FORMAT = 256, 257, 259, 274, 338, 339
 JPEG_COMPRESSIONS = (6, 7)  # old and new
+UNSIGNED = 1
 
-_SHORT = 3
-# Pages and tags are looked at this far; no honest file has more.
+_SHORT, _LONG = 3, 4
+# Pages are counted this far, and so many tags are looked at; no honest file has more.
 MAX_PAGES = 1_000
 MAX_TAGS = 512
 
@@ -31,13 +32,17 @@ def pages(file: Reader) -> list[int]:
 
 
 def tags(file: Reader, at: int) -> dict[int, int]:
-    """The tags of one directory that hold a single whole number (of others, whatever stands in their place)."""
+    """The first number of each tag of one directory that holds whole numbers. Of equal tags the first counts."""
     order = order_of(file)
     (entries,) = file.unpack(order + "H", at)
-    found = {}
+    found: dict[int, int] = {}
     for entry in range(at + 2, at + 2 + 12 * min(entries, MAX_TAGS), 12):
-        tag, kind, _ = file.unpack(order + "HHI", entry)
-        found[tag] = file.unpack(order + ("H" if kind == _SHORT else "I"), entry + 8)[0]
+        tag, kind, count, offset = file.unpack(order + "HHII", entry)
+        if kind not in (_SHORT, _LONG) or not count or tag in found:
+            continue
+        layout, bytes_each = (order + "H", 2) if kind == _SHORT else (order + "I", 4)
+        inside = count * bytes_each <= 4
+        (found[tag],) = file.unpack(layout, entry + 8 if inside else offset)
     return found
 
 
