@@ -62,9 +62,17 @@ def test_a_report_sums_its_pictures_up() -> None:
     assert (report.bytes_before, report.bytes_after) == (9, 5)
 
 
-@pytest.mark.parametrize(("before", "scale"), [((4_032, 3_024), 0.25), ((3_024, 4_032), 0.25), ((640, 480), 1.0)])
-def test_the_scale_turns_coordinates_back(before: tuple[int, int], scale: float) -> None:  # B43
-    assert a_report(before).pictures[0].scale == pytest.approx(scale)
+@pytest.mark.parametrize(
+    ("before", "scale"),
+    [
+        ((4_032, 3_024), "0.2500"),
+        ((3_024, 4_032), "0.2500"),
+        ((640, 480), "1.0000"),
+        ((1_440, 900), "0.7000x0.6844"),  # 1008x616
+    ],
+)
+def test_the_scale_turns_coordinates_back(before: tuple[int, int], scale: str) -> None:  # B43
+    assert a_report(before).pictures[0].scale == scale
 
 
 def test_the_headers_say_what_was_done() -> None:

@@ -80,7 +80,7 @@ def test_what_finds_no_room_is_refused_and_nothing_of_it_begins(workers: Workers
     with pytest.raises(Overloaded) as caught:
         workers.submit([partial(begun.append, 1)] * 3)
     assert caught.value.status == 503
-    assert "3 pictures are waiting; at most 5 may" in caught.value.message
+    assert "with this request 6 pictures would be under way; at most 5 may" in caught.value.message
     assert workers.pending == 3
     gate.opened.set()
     assert until(lambda: workers.pending == 0)

@@ -18,11 +18,13 @@ from vlm_edge.media.probe import probe
 from vlm_edge.media.source import Bytes
 from vlm_edge.plan import Model, PicturePlan, Plan, check_budget, check_bytes, check_count, plan, plan_picture
 from vlm_edge.report import PictureReport, Report
-from vlm_edge.requests.body import Body, Place, Raw
+from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Place, Raw
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.requests.part import MediaPart
 from vlm_edge.settings import Settings
 from vlm_edge.workers import Workers
+
+MAX_NAME = 256
 
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -73,15 +75,15 @@ class Decision(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def find(path: str, raw: Raw) -> Found | None:
-    """The media of a request; None where it holds none. Raises InvalidJson, and UnknownPath."""
+def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | None:
+    """The media of a request; None where it holds none. Raises InvalidJson, TextTooLarge and UnknownPath."""
     begin = time.perf_counter()
     if path not in ENDPOINTS:
         raise UnknownPath(path, ENDPOINTS)
     dialect = ENDPOINTS[path]
     if dialect.holds_none(raw):
         return None
-    body = Body.read(raw)
+    body = Body.read(raw, max_text_bytes)
     if not isinstance(body.value, dict):
         raise InvalidJson("the body is not a JSON object")
     parts = list(dialect.find(body.value))
@@ -100,7 +102,7 @@ class Edge:
 
     def prepare(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """The body with its pictures prepared. `path` tells the kind of request; header names are lower-case."""
-        found = find(path, body)
+        found = self.find(path, body)
         if found is None:
             return Prepared(body, None)
         decision, begin = self.decide(found, headers), time.perf_counter()
@@ -109,8 +111,12 @@ class Edge:
 
     async def prepare_async(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """`prepare`, with the pixels off the event loop."""
-        found = find(path, body)
+        found = self.find(path, body)
         return await self.carry_out(self.decide(found, headers)) if found else Prepared(body, None)
+
+    def find(self, path: str, body: Raw) -> Found | None:
+        """`find`, within the limits."""
+        return find(path, body, self.settings.limits.max_text_bytes)
 
     def decide(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
         """Probe and plan, and refuse what costs too many tokens. Touches no pixel."""
@@ -121,10 +127,11 @@ class Edge:
     def estimate(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
         """`decide`, but what costs too many tokens is let through."""
         begin = time.perf_counter()
-        body, parts = found.body, self._pictures(found.parts)
-        model = self.settings.model(_text(body.value.get("model")))
+        body, images = found.body, [part for part in found.parts if part.modality == "image"]
+        model = self.settings.model(_name(body.value.get("model")))
         profile = self._choose(found.path, model.name, headers)
-        check_count([part.place for part in parts], self.settings.profiles[profile], self.settings.limits)
+        check_count([part.place for part in images], self.settings.profiles[profile], self.settings.limits)
+        parts = self._ours(images)
         places = body.places(part.path for part in parts)
         payloads = [self._open(body, part, places[part.path]) for part in parts]
         return Decision(
@@ -146,8 +153,11 @@ class Edge:
 
     def picture(self, data: bytes, profile: str = "", model: str = "") -> Picture:
         """One picture file prepared as in a request. The work is done in the calling thread."""
-        planned = self.plan_picture(data, profile, model)
-        sent, media_type = _pixels(data, planned)
+        return self.make(data, self.plan_picture(data, profile, model))
+
+    def make(self, data: bytes, planned: PicturePlan) -> Picture:
+        """The second half of `picture`."""
+        sent, media_type = _pixels(bytes(data), planned)
         return Picture(sent, media_type, planned.size, planned.tokens, PictureReport.of(planned, len(sent)))
 
     def plan_picture(self, data: bytes, profile: str = "", model: str = "") -> PicturePlan:
@@ -157,34 +167,36 @@ class Edge:
             raise UnknownProfile(name, self.settings.profiles)
         rule = self.settings.model(model).rule
         check_bytes(len(data), self.settings.limits)
-        planned = plan_picture("", probe(Bytes(data)), self.settings.profiles[name], rule, self.settings.limits)
+        planned = plan_picture("", probe(Bytes(bytes(data))), self.settings.profiles[name], rule, self.settings.limits)
         check_budget(Plan([planned]), self.settings.limits)
         return planned
 
     def close(self) -> None:
         self.workers.close()
 
-    def _pictures(self, parts: Sequence[MediaPart]) -> list[MediaPart]:
-        """The parts that are ours to prepare; by policy, remote ones are refused or left alone."""
-        pictures = []
-        for part in parts:
-            if part.modality != "image":
+    def _ours(self, images: Sequence[MediaPart]) -> list[MediaPart]:
+        """The pictures to prepare. Those without data pass; by policy, remote ones are refused or pass."""
+        ours = []
+        for part in images:
+            if part.url is None:
                 continue
-            scheme = part.url.partition(":")[0].strip().lower()
+            scheme, colon, _ = part.url.partition(":")
+            scheme = scheme.strip().lower()
             if scheme == "data":
-                pictures.append(part)
+                ours.append(part)
             elif self.settings.remote == "refuse" or scheme not in ("http", "https"):
                 with naming(part.place):
-                    raise RemoteMediaRefused(scheme[:16])
-        return pictures
+                    raise RemoteMediaRefused(scheme if colon else "")
+        return ours
 
     def _choose(self, path: str, model: str, headers: Mapping[str, str]) -> str:
         settings = self.settings
-        return choice.choose(path, model, headers, settings.rules, settings.default_profile, settings.profiles)
+        named = {name.lower(): value for name, value in headers.items()}
+        return choice.choose(path, model, named, settings.rules, settings.default_profile, settings.profiles)
 
     def _open(self, body: Body, part: MediaPart, place: Place) -> Payload:
         with naming(part.place):
-            payload = data_url.parse(part.url, body.payload(place.cut) if place.cut else None)
+            payload = data_url.parse(part.url or "", body.payload(place.cut) if place.cut else None)
             check_bytes(payload.size, self.settings.limits)
             return payload
 
@@ -231,7 +243,7 @@ async def _results_async(futures: Sequence[Future[Encoded]]) -> list[Encoded]:
     try:
         return [await asyncio.wrap_future(future) for future in futures]
     finally:
-        _cancel(futures)  # a part was refused, or the client has left: the others need not begin
+        _cancel(futures)  # a part was refused, or the task was cancelled: the others need not begin
 
 
 def _cancel(futures: Sequence[Future[Encoded]]) -> None:
@@ -258,5 +270,6 @@ def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> 
     return Prepared(body, report)
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _name(value: Any) -> str:
+    """A model name that can be matched, logged and sent: no longer than one is, and without lone surrogates."""
+    return value[:MAX_NAME].encode("utf-8", "replace").decode() if isinstance(value, str) else ""

@@ -18,6 +18,7 @@ EdgeError
 │   ├── UnknownPath                404
 │   ├── VisionBudgetExceeded
 │   ├── BodyTooLarge               413
+│   │   └── TextTooLarge
 │   └── UnsupportedEncoding        415
 └── ServerError                    5xx, the client can only come back
     ├── Overloaded                 503, with Retry-After
@@ -156,7 +157,10 @@ class RemoteMediaRefused(RequestError):
     code = "remote_media_refused"
 
     def __init__(self, scheme: str) -> None:
-        super().__init__(f"found a URL of scheme {scheme!r}; only data URLs are accepted; send the picture as base64")
+        found = f"a URL of scheme {scheme[:16]!r}" if scheme else "no URL"
+        super().__init__(
+            f"found {found}; only data URLs are accepted; send data:image/jpeg;base64,<base64 of the file>"
+        )
 
 
 class UnknownProfile(RequestError):
@@ -196,6 +200,13 @@ class BodyTooLarge(RequestError):
         )
 
 
+class TextTooLarge(BodyTooLarge):
+    def __init__(self, found: int, allowed: int) -> None:
+        RequestError.__init__(
+            self, f"the body has {found} bytes beside its media; at most {allowed} are allowed; send less text"
+        )
+
+
 class UnsupportedEncoding(RequestError):
     code = "unsupported_encoding"
     status = 415
@@ -214,7 +225,8 @@ class Overloaded(ServerError):
 
     def __init__(self, waiting: int, allowed: int, retry_after_s: int = 1) -> None:
         super().__init__(
-            f"{waiting} pictures are waiting; at most {allowed} may; come back in {retry_after_s} s or more"
+            f"with this request {waiting} pictures would be under way; at most {allowed} may; "
+            f"come back in {retry_after_s} s or more"
         )
         self.retry_after_s = retry_after_s
 

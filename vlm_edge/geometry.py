@@ -64,7 +64,7 @@ def align(size: Size, cell: int, max_side: int, max_pixels: int) -> Size:
 
     choices = [Size(*sides) for sides in product(multiples(size.width), multiples(size.height))]
     inside = [choice for choice in choices if choice.fits(max_side, max_pixels)]
-    if 2 * size.short < cell or not inside:
+    if 2 * size.short <= cell or not inside:
         return size
     return min(inside, key=lambda choice: _distance(choice, size))
 

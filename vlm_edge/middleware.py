@@ -13,7 +13,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vlm_edge.edge import Edge, Prepared, find
+from vlm_edge.edge import Edge, Prepared
 from vlm_edge.errors import BodyTooLarge, EdgeError, Overloaded, UnsupportedEncoding
 from vlm_edge.report import Observer
 from vlm_edge.requests.body import Raw
@@ -65,7 +65,7 @@ class EdgeMiddleware:
             return
         try:
             body = await read_body(scope, receive, self.max_body_bytes)
-            found = find(path, body)
+            found = self.edge.find(path, body)
             if found:
                 decision = self.edge.decide(found, Headers(raw=scope["headers"]))
                 prepared = await self.edge.carry_out(decision)

@@ -21,6 +21,7 @@ from vlm_edge.geometry import Size, align, fit
 from vlm_edge.media.picture import Target
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
+from vlm_edge.requests.body import MAX_TEXT_BYTES
 from vlm_edge.tokens.rules import Rule
 
 # Sent as they are when they are inside their profile; the others are not read by every server.
@@ -32,12 +33,13 @@ MAX_WEBP_SIDE = 16_383  # of the format
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one request may bring, the whole history included. More is refused.
 
-    max_body_bytes: of the HTTP body. max_images: pictures a request. max_image_bytes: of one file, before base64.
-    max_image_pixels: width x height of one source (the default is vLLM's own limit). max_image_tokens and
-    max_request_tokens: vision tokens of one prepared picture, and of all of a request.
+    max_body_bytes: of the HTTP body. max_text_bytes: of the body beside its payloads. max_images: pictures a request.
+    max_image_bytes: of one file, before base64. max_image_pixels: width x height of one source (the default is vLLM's
+    own limit). max_image_tokens and max_request_tokens: vision tokens of one prepared picture, and of all of a request.
     """
 
     max_body_bytes: int = 64 * 1024 * 1024
+    max_text_bytes: int = MAX_TEXT_BYTES
     max_images: int = 20
     max_image_bytes: int = 32 * 1024 * 1024
     max_image_pixels: int = 178_956_970

@@ -26,9 +26,11 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
     tokens_after: int
 
     @property
-    def scale(self) -> float:
-        """Sent / original, of the longer side: coordinates that the model returns are in sent pixels."""
-        return self.size_after.long / self.size_before.long
+    def scale(self) -> str:
+        """Sent / original; of width x height where alignment makes them differ. Models answer in sent pixels."""
+        pairs = zip(self.size_after, self.size_before, strict=True)
+        width, height = (f"{after / before:.4f}" for after, before in pairs)
+        return width if width == height else f"{width}x{height}"
 
     @classmethod
     def of(cls, plan: PicturePlan, sent_bytes: int) -> "PictureReport":
@@ -82,7 +84,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             b"x-vlm-edge-profile": self.profile,
             b"x-vlm-edge-media": f"images={len(self.pictures)}; {done}",
             b"x-vlm-edge-vision-tokens": f"{self.tokens}" if self.exact else f"{self.tokens}; estimate",
-            b"x-vlm-edge-scale": ", ".join(f"{picture.scale:.4f}" for picture in self.pictures),
+            b"x-vlm-edge-scale": ", ".join(picture.scale for picture in self.pictures),
             b"server-timing": f"decide;dur={self.decide_s * 1e3:.1f}, prepare;dur={self.prepare_s * 1e3:.1f}",
         }
         return [(name, text.encode("latin-1", "replace")) for name, text in texts.items()]

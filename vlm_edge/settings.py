@@ -108,7 +108,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def _settings(values: dict[str, Any], path: Path) -> Settings:
     try:
         profiles = _folder(_shipped_folder())
-        for folder in values.get("profile_folders", ()):
+        folders = values.get("profile_folders", [])
+        for folder in folders if isinstance(folders, list) else ():  # msgspec says below what else is wrong
             _merge(profiles, _folder(path.parent / folder))
         _merge(profiles, values.get("profiles", {}))
         structs = {name: _profile(name, fields) for name, fields in profiles.items()}

@@ -43,7 +43,7 @@ class Workers:
         """Start all jobs of a request, or raise Overloaded and start none."""
         with self._lock:
             if self._pending and self._pending + len(jobs) > self.allowed:
-                raise Overloaded(self._pending, self.allowed)
+                raise Overloaded(self._pending + len(jobs), self.allowed)
             self._pending += len(jobs)
         futures = [self._pool.submit(job) for job in jobs]
         for future in futures:

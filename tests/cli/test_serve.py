@@ -104,7 +104,5 @@ def test_a_port_that_is_no_number_is_a_usage_error() -> None:
 
 def test_a_port_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        run = vlm_edge("serve", "--port", f"{taken.getsockname()[1]}", "--backend", "http://127.0.0.1:9")
-    assert run.returncode != 0
-    assert "address already in use" in run.stderr.decode()
-    assert "Traceback" not in run.stderr.decode()
+        port = taken.getsockname()[1]
+        told(vlm_edge("serve", "--port", f"{port}", timeout=20), 2, "cannot listen", f"{port}")

@@ -3,8 +3,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.cli.command import good, told, told_usage, vlm_edge
-from tests.samples import QWEN, TURNED, jpeg
+from tests.cli.command import good, told, vlm_edge
+from tests.samples import QWEN, TURNED, jpeg, png
+from vlm_edge import Edge
 
 
 def counted(*arguments: str | Path) -> list[dict[str, object]]:
@@ -71,12 +72,24 @@ def test_an_unknown_model_is_told_with_the_families() -> None:
     told(vlm_edge("tokens", "gpt-9", "1x1"), 2, "'gpt-9'", "qwen2_5_vl", "qwen3_vl")
 
 
-def test_without_pictures_it_is_a_usage_error() -> None:
-    told_usage(vlm_edge("tokens", QWEN))
-
-
 @pytest.mark.parametrize("size", ["0x10", "10x0"])
 def test_a_size_of_nothing_is_not_counted_as_something(size: str) -> None:
     run = vlm_edge("tokens", QWEN, "--json", size)
     assert run.returncode == 1
     assert "error" in orjson.loads(run.stdout)[0]
+
+
+def test_a_file_costs_what_its_picture_will(tmp_path: Path) -> None:
+    """Inside the profile, but not opaque: it is converted, and so aligned."""
+    file = tmp_path / "a.png"
+    file.write_bytes(png(154, 341, "RGBA"))
+    [row] = counted(QWEN, file)
+    assert isinstance(row["profiles"], dict)
+    for name, cost in row["profiles"].items():
+        assert cost == Edge().picture(file.read_bytes(), profile=name, model=QWEN).tokens
+
+
+def test_without_pictures_common_sizes_are_counted() -> None:
+    assert {"picture": "1920x1080", "size": [1920, 1080], "tokens": 69 * 39} in [
+        {key: row[key] for key in ("picture", "size", "tokens")} for row in counted(QWEN)
+    ]

@@ -330,3 +330,10 @@ def test_what_came_as_a_data_url_leaves_as_one(url: str, backend: Recorder) -> N
     post(url + CHAT_PATH, chat(odd))
     [part] = orjson.loads(backend.last.body)["messages"][0]["content"]
     assert part["image_url"]["url"] == data_url(file, "image/png")
+
+
+def test_a_model_name_that_is_no_text_is_estimated_as_well(url: str) -> None:
+    body = PHOTO.replace(b'"model":"', b'"model":"\\ud83d', 1)
+    response = post(f"{url}/edge/estimate", body)
+    assert response.status_code == 200
+    assert response.json()["model"].startswith("?")

@@ -680,3 +680,18 @@ def test_a_broken_backend_leaves_no_traceback(caplog: pytest.LogCaptureFixture) 
         post(port)
     wait_until(lambda: "backend_unavailable" in caplog.text)
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(b"304 Not Modified\r\ncontent-length: 2", 304), (b"204 No Content", 204), (b"999 Odd\r\ncontent-length: 0", 502)],
+)
+def test_an_odd_status_ends_in_an_answer(answer: bytes, status: int, caplog: pytest.LogCaptureFixture) -> None:
+    def backend(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 %s\r\n\r\n" % answer)
+
+    with raw_backend(backend) as behind, gateway_before(behind) as port:
+        assert post(port).status_code == status
+    assert "Traceback" not in caplog.text
+    assert not [record for record in caplog.records if record.exc_info]

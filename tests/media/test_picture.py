@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.media.files import (
     chunk,
     deep_png,
     exif,
+    jpeg_with,
     noise,
     pixel,
     png_with,
@@ -29,7 +31,7 @@ from tests.media.files import (
     wide_profile,
 )
 from tests.samples import PHONE, TRANSPARENT, encoded, jpeg, opened, picture, png
-from vlm_edge.errors import CorruptMedia
+from vlm_edge.errors import CorruptMedia, UnsupportedMedia
 from vlm_edge.geometry import Size
 from vlm_edge.media import picture as pictures
 from vlm_edge.media.picture import Target, verify, vips
@@ -333,10 +335,42 @@ def test_an_animation_of_many_frames_comes_out_as_its_first() -> None:
     assert opened(resized(data, (28, 28))).size == (28, 28)
 
 
+# Odd orientations: the plan rests on what the probe reads, whatever libvips would make of the file
+
+ODD_ORIENTATIONS = {
+    "two Exif segments": lambda: jpeg_with(turned("JPEG", 6), (0xE1, b"Exif\0\0" + exif(1))),
+    "two other Exif segments": lambda: jpeg_with(turned("JPEG", 1), (0xE1, b"Exif\0\0" + exif(6))),
+    "eXIf behind the pixels": lambda: png_with(encoded(quadrants(96, 64), "PNG"), b"eXIf", exif(6), at_end=True),
+    "two eXIf": lambda: png_with(turned("PNG", 1), b"eXIf", exif(8)),
+    "a headed eXIf": lambda: png_with(encoded(quadrants(96, 64), "PNG"), b"eXIf", b"Exif\0\0" + exif(6)),
+}
+
+
+@pytest.mark.parametrize("make", ODD_ORIENTATIONS.values(), ids=ODD_ORIENTATIONS)
+def test_a_picture_of_odd_orientation_is_never_distorted(make: Callable[[], bytes]) -> None:
+    data = make()
+    image = opened(resized(data, probed(data).size))
+    stored = opened(data).convert("RGB")
+    turned_in_any_way = [stored, *(stored.transpose(turn) for turn in Image.Transpose)]
+    same_size = [one for one in turned_in_any_way if one.size == image.size]
+    assert any(ImageChops.difference(image.convert("RGB"), one).getbbox() is None for one in same_size)
+
+
+def test_grey_stays_grey() -> None:
+    assert opened(resized(png(300, 200, "L"), (280, 196))).mode == "L"
+
+
+@pytest.mark.parametrize("mode", ["F", "I"])
+def test_a_tiff_of_numbers_that_are_no_colours_is_refused(mode: str) -> None:
+    with pytest.raises(UnsupportedMedia):
+        probed(encoded(picture(30, 20, "L").convert(mode), "TIFF"))
+
+
 # Loading libvips
 
 FIRST_PICTURES = """
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier

@@ -3,7 +3,6 @@
 import base64
 import json
 import struct
-import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,6 +40,7 @@ from vlm_edge.errors import CorruptMedia, EdgeError, UnsupportedMedia
 from vlm_edge.geometry import Size
 from vlm_edge.media import data_url
 from vlm_edge.media.probe import Probe, probe
+from vlm_edge.media.source import HEAD_BYTES, MAX_READ_BYTES, MAX_STEPS
 
 properties = settings(deadline=None, max_examples=150)
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -427,7 +427,11 @@ def test_a_probe_reads_only_the_head_of_a_plain_file(kind: str) -> None:
 # Files that are nothing but headers.
 FLOODS: dict[str, Callable[[], bytes]] = {
     "JPEG segments": lambda: b"\xff\xd8" + b"\xff\xe3\0\2" * 300_000,
-    "JPEG fill bytes": lambda: b"\xff\xd8" + b"\xff" * 10_000,
+    "JPEG fill bytes": lambda: b"\xff\xd8" + b"\xff" * 3_000_000,
+    "JPEG Exif": lambda: jpeg_with(jpeg(9, 9), *[(0xE1, b"Exif\0\0" + bytes(60_000))] * 100),
+    "JPEG profiles": lambda: jpeg_with(jpeg(9, 9), *[(0xE2, b"ICC_PROFILE\0\1\1sRGB" + bytes(60_000))] * 100),
+    "PNG Exif": lambda: png_header(9, 9) + chunk(b"eXIf", bytes(60_000)) * 100,
+    "PNG profiles": lambda: png_header(9, 9) + chunk(b"iCCP", b"p\0\0" + zlib.compress(bytes(60_000), 0)) * 100,
     "JPEG stray bytes": lambda: b"\xff\xd8\xff\xe3\0\2" + b"\0" * 1_000_000,
     "JPEG markers alone": lambda: b"\xff\xd8\xff" + b"\xff\x01" * 500_000,
     "PNG chunks": lambda: png_header(9, 9) + chunk(b"tEXt", b"") * 100_000,
@@ -443,23 +447,8 @@ def test_a_probe_ends_soon_whatever_the_headers_say(name: str) -> None:
     file = Counted(FLOODS[name]())
     with suppress(EdgeError):
         probe(file)
-    assert file.reads < 20_000
-
-
-def seconds(data: bytes) -> float:
-    """The least processor time of a few probes."""
-
-    def once() -> float:
-        begin = time.process_time()
-        probed_or_refused(data)
-        return time.process_time() - begin
-
-    return min(once() for _ in range(3))
-
-
-def test_fill_bytes_cost_about_as_much_as_any_other_bytes() -> None:
-    begin = b"\xff\xd8\xff\xe3\0\2"
-    assert seconds(begin + b"\xff" * 16_000) < 50 * seconds(begin + b"\0" * 16_000)
+    assert file.reads <= MAX_STEPS + 1
+    assert file.bytes <= MAX_READ_BYTES + HEAD_BYTES
 
 
 def test_a_bomb_of_a_profile_is_not_inflated() -> None:
@@ -479,9 +468,18 @@ def test_real_pictures_give_the_size_that_a_person_sees(file: Path) -> None:
 OURS = {"JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "AVIF"}
 
 
+def _refusable(row: dict[str, Any]) -> bool:
+    """Of floating-point numbers, or such that refusing it is right too."""
+    return row["mode"] == "F" or any(other.startswith("reject") for other in row.get("also_ok") or ())
+
+
 def test_the_corpus_gives_the_sizes_of_its_manifest(corpus: Path) -> None:
     rows = [json.loads(line) for line in (corpus / "manifest.jsonl").read_text("utf-8").splitlines()]
-    good = [row for row in rows if row["format"] in OURS and row["expect"] == "decode" and not row["optional"]]
+    good = [
+        row
+        for row in rows
+        if row["format"] in OURS and row["expect"] == "decode" and not row["optional"] and not _refusable(row)
+    ]
     found = {row["file"]: probed((corpus / row["file"]).read_bytes()) for row in good}
     assert len(found) > 100
     assert {file: tuple(one.size) for file, one in found.items()} == {

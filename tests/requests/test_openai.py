@@ -52,14 +52,6 @@ def test_a_picture_is_found_in_each_of_its_spellings(part: dict[str, Any], keys:
         {"type": "text", "text": "a", "image_url": URL},  # of type text, so vLLM reads the text alone
         {"type": "text", "text": "a", "image_url": {"url": URL}},
         {"type": "refusal", "refusal": "no", "image_url": URL},
-        {"type": "image_url", "image_url": None},
-        {"type": "image_url", "image_url": {}},
-        {"type": "image_url", "image_url": {"url": None}},
-        {"type": "image_url", "image_url": {"url": 7}},
-        {"type": "image_url", "image_url": [URL]},
-        {"type": "image_url"},
-        {"type": "image_embeds", "image_embeds": URL},
-        {"image_embeds": URL, "audio_url": URL},  # the first of vLLM's keys wins, and it holds no URL
         {},
         URL,
         None,
@@ -70,6 +62,26 @@ def test_a_picture_is_found_in_each_of_its_spellings(part: dict[str, Any], keys:
 )
 def test_what_is_no_media_is_passed_over(part: Any) -> None:
     assert found(part) == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": None},
+        {"type": "image_url", "image_url": {}},
+        {"type": "image_url", "image_url": {"url": None}},
+        {"type": "image_url", "image_url": {"url": 7}},
+        {"type": "image_url", "image_url": [URL]},
+        {"type": "image_url", "image_url": None, "uuid": "u"},  # from vLLM's cache
+        {"type": "image_url"},
+        {"type": "image_embeds", "image_embeds": URL},
+        {"image_embeds": URL, "audio_url": URL},  # the first of vLLM's keys wins, and it holds no URL
+    ],
+    ids=repr,
+)
+def test_a_picture_without_a_url_is_one_all_the_same(part: dict[str, Any]) -> None:
+    [one] = found(part)
+    assert (one.modality, one.url) == ("image", None)
 
 
 @pytest.mark.parametrize(

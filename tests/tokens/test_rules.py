@@ -96,6 +96,7 @@ def test_what_the_processor_made_it_keeps_as_it_is(family: str, size: Size) -> N
     aligned = rule.aligned(size)
     assert aligned.width % rule.cell == aligned.height % rule.cell == 0
     assert rule.image(size) * rule.cell**2 == aligned.pixels
+    assume(aligned.long <= 200 * aligned.short)  # rounding may make it thinner than the processor takes
     assert rule.image(aligned) == rule.image(size)
     assert rule.image(size) >= 1
 

@@ -23,10 +23,10 @@ from vlm_edge.geometry import Size
 from vlm_edge.media import data_url
 from vlm_edge.media.probe import probe
 from vlm_edge.media.source import Bytes
+from vlm_edge.requests.endpoints import CHAT_PATH
 from vlm_edge.settings import Settings
 
 PICTURES = Path(__file__).parent / "pictures"
-CHAT_PATH = "/v1/chat/completions"
 
 Files = Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Pictures of your own.", exists=True)]
 

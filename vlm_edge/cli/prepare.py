@@ -10,13 +10,14 @@ import typer
 from vlm_edge.choice import PROFILE_HEADER
 from vlm_edge.cli import options
 from vlm_edge.edge import Edge
+from vlm_edge.requests.endpoints import CHAT_PATH
 
 PathOption = Annotated[str, typer.Option("--path", help="Path that the request would be sent to.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write what was done, as JSON, to this file.")]
 
 
 def command(
-    path: PathOption = "/v1/chat/completions",
+    path: PathOption = CHAT_PATH,
     config: options.Config = None,
     profile: options.Profile = "",
     report: ReportFile = None,

@@ -3,7 +3,9 @@
 import ctypes
 import logging
 import os
+import socket
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -33,17 +35,26 @@ def command(config: options.Config = None, backend: Backend = None, host: Host =
     _limit_arenas()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     gateway = settings.gateway
-    typer.echo(f"vlm-edge: http://{gateway.host}:{gateway.port} -> {gateway.backend}", err=True)
-    uvicorn.run(
+    server = uvicorn.Config(
         create_app(settings),
-        host=gateway.host,
-        port=gateway.port,
         log_level="warning",
         access_log=False,
         server_header=False,  # both are the backend's to set
         date_header=False,
         timeout_graceful_shutdown=30,
     )
+    with _listener(gateway.host, gateway.port) as listener, suppress(KeyboardInterrupt):
+        port = listener.getsockname()[1]
+        typer.echo(f"vlm-edge: http://{gateway.host}:{port} -> {gateway.backend}", err=True)
+        uvicorn.Server(server).run([listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2_048)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
 
 def _limit_arenas() -> None:

@@ -13,7 +13,7 @@ from vlm_edge.requests.openai import find_chat
 
 async def chat(request: Request) -> Response:
     body = orjson.loads(await request.body())
-    received = [_seen(part.url) for part in find_chat(body)]
+    received = [_seen(part.url) for part in find_chat(body) if part.url]
     message = {"role": "assistant", "content": f"I received {len(received)} picture(s).", "received": received}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     answer = {"id": "chatcmpl-stand-in", "object": "chat.completion", "created": 0, "model": body.get("model")}

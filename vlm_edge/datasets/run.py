@@ -77,7 +77,7 @@ def resize_file(edge: Edge, job: Job, file: Path) -> Item:
             return Item(source=_text(file), status="planned", target=_text(target), report=report)
         if job.resume and (job.target / target).exists():
             return Item(source=_text(file), status="present", target=_text(target))
-        picture = edge.picture(data, job.profile, job.model)
+        picture = edge.make(data, planned)
         write_whole(job.target / target, picture.data)
         return Item(source=_text(file), status="done", target=_text(target), report=picture.report)
     except EdgeError as error:

@@ -12,16 +12,14 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 import vlm_edge
-from vlm_edge.edge import Decision, Edge, find
+from vlm_edge.edge import Decision, Edge
 from vlm_edge.errors import EdgeError
 from vlm_edge.gateway.upstream import Upstream
 from vlm_edge.metrics import CONTENT_TYPE, Metrics
 from vlm_edge.middleware import ClientLeft, EdgeMiddleware, read_body, refuse
 from vlm_edge.plan import PicturePlan, check_budget
-from vlm_edge.requests.endpoints import CHAT
+from vlm_edge.requests.endpoints import CHAT, CHAT_PATH
 from vlm_edge.settings import Settings
-
-CHAT_PATH = "/v1/chat/completions"
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
@@ -64,7 +62,7 @@ class Estimate:
             limits = self.edge.settings.limits
             body = await read_body(scope, receive, limits.max_body_bytes)
             path = request.query_params.get("path", CHAT_PATH)
-            found = find(path, body)
+            found = self.edge.find(path, body)
             decision = self.edge.estimate(found, request.headers) if found else None
         except ClientLeft:
             return

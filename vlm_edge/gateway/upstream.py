@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from http import HTTPStatus
 
 import aiohttp
 import orjson
@@ -19,7 +19,6 @@ from vlm_edge.errors import BackendTimeout, BackendUnavailable, EdgeError
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.middleware import REPORT_KEY, ClientLeft, refuse
 from vlm_edge.requests.endpoints import CHAT, ENDPOINTS
-from vlm_edge.requests.openai import error_body
 
 log = logging.getLogger("vlm_edge.gateway")
 
@@ -31,6 +30,9 @@ HOP_BY_HOP = frozenset(
     b"upgrade".split()
 )
 NOT_FORWARDED = frozenset({b"host", b"expect", MODALITY_HEADER})
+
+# Others no server lets us pass on.
+STATUSES = frozenset(map(int, HTTPStatus))
 
 # vLLM (uvicorn) closes idle connections after 5 s; ours must be given up first.
 KEEP_ALIVE_S = 4.0
@@ -79,10 +81,12 @@ class Upstream:
         async with AsyncExitStack() as stack:
             try:
                 response = await stack.enter_async_context(await self._ask(scope, request))
+                if response.status not in STATUSES:
+                    raise BackendUnavailable(f"answered with the unknown status {response.status}")
             except ClientLeft:
                 return
             except EdgeError as error:
-                log.warning("%s %s: %s", scope["method"], scope["path"], error.code)
+                log.warning("%s %s: %s", scope["method"], scope["path"][:200], error.code)
                 await refuse(error, CHAT, request.receive, send)
                 return
             await self._stream(response, send)
@@ -228,7 +232,9 @@ def _modality(scope: Scope) -> _RawHeaders:
 
 
 def _response_headers(response: aiohttp.ClientResponse) -> _RawHeaders:
-    return [(name.lower(), value) for name, value in _end_to_end(response.raw_headers)]
+    # Without a body, a length would be a promise that uvicorn holds us to.
+    dropped = frozenset({b"content-length"}) if response.status in (204, 304) else frozenset()
+    return [(name.lower(), value) for name, value in _end_to_end(response.raw_headers, dropped)]
 
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes] = frozenset()) -> _RawHeaders:
@@ -243,5 +249,5 @@ async def _break_off(error: EdgeError, response: aiohttp.ClientResponse, send: S
     """End an answer that has begun: in a stream by an event, as vLLM does; else by leaving it visibly incomplete."""
     log.warning("answer broken off: %s", error.code)
     if response.content_type == "text/event-stream":
-        event: dict[str, Any] = error_body(error)
-        await send({"type": "http.response.body", "body": b"\n\ndata: %s\n\n" % orjson.dumps(event)})
+        event = orjson.dumps(CHAT.error_body(error))
+        await send({"type": "http.response.body", "body": b"\n\ndata: %s\n\n" % event})

@@ -16,6 +16,7 @@ from vlm_edge.errors import InvalidDataUrl
 
 _WHITESPACE = b" \t\r\n\f\v"
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_TRANSLATED = (*_WHITESPACE, *b"-_")
 # How clients write characters of base64, or white space in it, in URLs.
 _SPELLINGS = (
     *((b"%2B", b"+"), (b"%2b", b"+"), (b"%2F", b"/"), (b"%2f", b"/"), (b"%3D", b"="), (b"%3d", b"=")),
@@ -103,15 +104,21 @@ def _clean(sample: bytes | memoryview, length: int) -> bool:
 def _mended(text: bytes, escaped: bool) -> bytes:
     if escaped and b"\\" in text:
         text = _unescaped(text)
-    for spelling, character in _SPELLINGS:
-        text = text.replace(spelling, character)
-    text = text.translate(_URL_SAFE, _WHITESPACE).rstrip(b"=")
+    if b"%" in text:
+        for spelling, character in _SPELLINGS:
+            text = text.replace(spelling, character)
+    if any(character in text for character in _TRANSLATED):  # looking takes a tenth of translating
+        text = text.translate(_URL_SAFE, _WHITESPACE)
+    text = text.rstrip(b"=")
     return text + b"=" * (-len(text) % 4)
 
 
 def _unescaped(text: bytes) -> bytes:
+    plain = text.replace(b"\\/", b"/")  # PHP escapes slashes and nothing else in base64
+    if b"\\" not in plain:
+        return plain
     try:
-        plain: str = orjson.loads(b'"%s"' % text)
+        string: str = orjson.loads(b'"%s"' % text)
     except orjson.JSONDecodeError:
         raise InvalidDataUrl("the data URL is no valid JSON string; encode the file again") from None
-    return plain.encode("ascii", "replace")
+    return string.encode("ascii", "replace")

@@ -212,7 +212,7 @@ def _webp_extended(file: Reader, size: Size, flags: int) -> Probe:
     for kind, at, length in _riff_chunks(file):
         if kind == b"EXIF" and flags & _WEBP_EXIF and orientation is None:
             exif = file.up_to(at, min(length, HEAD_BYTES))
-            orientation = tiff.exif_orientation(exif.removeprefix(b"Exif\0\0"))
+            orientation = tiff.exif_orientation(exif)
         elif kind == b"ICCP" and flags & _WEBP_ICC and srgb_profile is None:
             srgb_profile = _is_srgb(file.up_to(at, min(length, 4_096)))
         elif kind == b"VP8L":

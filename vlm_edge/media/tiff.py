@@ -54,7 +54,7 @@ def orientation_of(found: dict[int, int]) -> int:
 
 def exif_orientation(exif: bytes) -> int:
     """The orientation of an Exif block; 1 where the block is damaged, for bad metadata never fails a picture."""
-    file = Reader(Bytes(exif[:HEAD_BYTES]))
+    file = Reader(Bytes(exif[:HEAD_BYTES].removeprefix(b"Exif\0\0")))  # WebP and PNG writers put it there as well
     try:
         (at,) = file.unpack(order_of(file) + "I", 4)
         return orientation_of(tags(file, at))

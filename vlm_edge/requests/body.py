@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from vlm_edge.errors import InvalidJson
+from vlm_edge.errors import InvalidJson, TextTooLarge
 
 Text = bytes | bytearray
 Raw = Text | mmap
@@ -32,6 +32,8 @@ BACKSLASH = ord("\\")
 MIN_BODY_BYTES = 16 * 1024
 # Likewise a smaller payload is left in.
 MIN_CUT_BYTES = 256
+# More text than any prompt has: parsing it would hold up the event loop.
+MAX_TEXT_BYTES = 8 * 1024 * 1024
 
 
 class Cut(NamedTuple):
@@ -56,10 +58,12 @@ class Body(msgspec.Struct, frozen=True):
     cuts: Sequence[Cut]
 
     @classmethod
-    def read(cls, raw: Raw) -> "Body":
-        """Cut and parse. Raises InvalidJson."""
+    def read(cls, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> "Body":
+        """Cut and parse. Raises InvalidJson, and TextTooLarge for more than that beside the payloads."""
         cuts = find_cuts(raw) if len(raw) >= MIN_BODY_BYTES else ()
         skeleton = _without(raw, cuts) if cuts or isinstance(raw, mmap) else raw
+        if len(skeleton) > max_text_bytes:
+            raise TextTooLarge(len(skeleton), max_text_bytes)
         return cls(raw, skeleton, parse(skeleton), cuts)
 
     def payload(self, cut: Cut) -> memoryview:

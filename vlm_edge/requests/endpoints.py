@@ -28,8 +28,10 @@ class Dialect(msgspec.Struct, frozen=True):
         return 0 < raw.count(b"[") < self.lists
 
 
+CHAT_PATH = "/v1/chat/completions"
+
 CHAT = Dialect(openai.find_chat, openai.error_body, lists=2)  # messages, content
 
 ENDPOINTS: dict[str, Dialect] = {
-    "/v1/chat/completions": CHAT,
+    CHAT_PATH: CHAT,
 }

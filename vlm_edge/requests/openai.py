@@ -13,25 +13,22 @@ from vlm_edge.errors import EdgeError
 from vlm_edge.requests.body import Path
 from vlm_edge.requests.part import MediaPart, Modality
 
-# Key of a part → where its URL stands (the key's value may also be the URL itself), and what it is.
-MEDIA_KEYS: dict[str, tuple[str, Modality]] = {
-    "image_url": ("url", "image"),
-    "audio_url": ("url", "audio"),
-    "input_audio": ("data", "audio"),
-    "video_url": ("url", "video"),
+# Media key of a part → what it is, and the key of the URL inside it (the value may also be the URL itself). In vLLM's
+# order, in which the first key that is there wins.
+MEDIA_KEYS: dict[str, tuple[Modality, str]] = {
+    "image_url": ("image", "url"),
+    "image_pil": ("image", ""),
+    "image_embeds": ("image", ""),
+    "audio_embeds": ("audio", ""),
+    "video_embeds": ("video", ""),
+    "audio_url": ("audio", "url"),
+    "input_audio": ("audio", "data"),
+    "video_url": ("video", "url"),
 }
 
 KEY_OF_TYPE = {"input_image": "image_url", **{key: key for key in MEDIA_KEYS}}
 
-TYPES_WITHOUT_URL = frozenset(
-    "text thinking input_text output_text refusal tool_reference image_embeds image_pil audio_embeds video_embeds "
-    "prompt_embeds".split()
-)
-
-# vLLM's order, the keys that hold no URL included: the first present wins.
-FIRST_KEY = (
-    "image_url image_pil image_embeds audio_embeds video_embeds prompt_embeds audio_url input_audio video_url"
-).split()
+TEXT_TYPES = frozenset("text thinking input_text output_text refusal tool_reference prompt_embeds".split())
 
 
 def find_chat(body: dict[str, Any]) -> Iterator[MediaPart]:
@@ -45,15 +42,15 @@ def find_chat(body: dict[str, Any]) -> Iterator[MediaPart]:
 
 
 def find_part(part: dict[str, Any], path: Path, place: str) -> Iterator[MediaPart]:
+    """The medium of a part, if it is one. Cached or embedded media have no URL."""
     key = _media_key(part)
-    if key not in MEDIA_KEYS:
+    if key is None:
         return
-    inner, modality = MEDIA_KEYS[key]
+    modality, inner = MEDIA_KEYS[key]
     value, where = part.get(key), (*path, key)
     if isinstance(value, dict):
         value, where = value.get(inner), (*where, inner)
-    if isinstance(value, str):
-        yield MediaPart(place, where, modality, value)
+    yield MediaPart(place, where, modality, value if inner and isinstance(value, str) else None)
 
 
 def _media_key(part: dict[str, Any]) -> str | None:
@@ -61,9 +58,9 @@ def _media_key(part: dict[str, Any]) -> str | None:
     if part.get("uuid") is None and isinstance(kind, str):
         if kind in KEY_OF_TYPE:
             return KEY_OF_TYPE[kind]
-        if kind in TYPES_WITHOUT_URL:
+        if kind in TEXT_TYPES:
             return None
-    return next((key for key in FIRST_KEY if part.get(key) is not None), None)
+    return next((key for key in MEDIA_KEYS if key in part), None)
 
 
 def error_body(error: EdgeError) -> dict[str, Any]:

@@ -13,4 +13,4 @@ class MediaPart(msgspec.Struct, frozen=True):
     place: str  # as errors name it: messages[3].content[1]
     path: Path  # of the string that holds the URL, in the parsed body
     modality: Modality
-    url: str  # that string, its payload cut out
+    url: str | None  # that string, its payload cut out; None where there is none
