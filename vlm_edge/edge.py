@@ -80,13 +80,10 @@ def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | N
     begin = time.perf_counter()
     if path not in ENDPOINTS:
         raise UnknownPath(path, ENDPOINTS)
-    dialect = ENDPOINTS[path]
-    if dialect.holds_none(raw):
-        return None
     body = Body.read(raw, max_text_bytes)
     if not isinstance(body.value, dict):
         raise InvalidJson("the body is not a JSON object")
-    parts = list(dialect.find(body.value))
+    parts = list(ENDPOINTS[path].find(body.value))
     return Found(path, body, parts, time.perf_counter() - begin) if parts else None
 
 

@@ -64,20 +64,29 @@ class EdgeMiddleware:
             await self.app(scope, receive, send)
             return
         try:
-            body = await read_body(scope, receive, self.max_body_bytes)
-            found = self.edge.find(path, body)
-            if found:
-                decision = self.edge.decide(found, Headers(raw=scope["headers"]))
-                prepared = await self.edge.carry_out(decision)
-                body = prepared.body
-                scope, send = self._reported(prepared, scope, send)
+            check_head(scope["headers"], self.max_body_bytes)
+            message = await receive()
+            receive = again(message, receive)
+            if message.get("more_body") or not dialect.holds_none(message.get("body", b"")):
+                scope, receive, send = await self._prepare(path, scope, receive, send)
         except ClientLeft:
             return
         except EdgeError as error:
             self._refused(error)
             await refuse(error, dialect, receive, send)
             return
-        await self.app(scope, replay(body, receive), send)
+        await self.app(scope, receive, send)
+
+    async def _prepare(self, path: str, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
+        """What to call the app with: the request with its pictures prepared, if it has any."""
+        body = await read_body(scope, receive, self.max_body_bytes)
+        found = self.edge.find(path, body)
+        if found:
+            decision = self.edge.decide(found, Headers(raw=scope["headers"]))
+            prepared = await self.edge.carry_out(decision)
+            body = prepared.body
+            scope, send = self._reported(prepared, scope, send)
+        return scope, replay(body, receive), send
 
     def _refused(self, error: EdgeError) -> None:
         log.info("refused: %s at %s", error.code, error.param)
@@ -107,9 +116,7 @@ async def read_body(scope: Scope, receive: Receive, allowed: int) -> Raw:
 
     Raises UnsupportedEncoding, BodyTooLarge as soon as the bound is crossed or declared to be, and ClientLeft.
     """
-    declared = _declared_length(scope["headers"])
-    if declared > allowed:
-        raise BodyTooLarge(declared, allowed)
+    declared = check_head(scope["headers"], allowed)
     upload, more = None, True
     while more:
         message = await receive()
@@ -125,14 +132,17 @@ async def read_body(scope: Scope, receive: Receive, allowed: int) -> Raw:
     return upload.body() if upload else b""
 
 
-def _declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Content-Length, 0 if there is none. Raises UnsupportedEncoding for a body that is packed."""
-    named = dict(headers)
-    encoding = named.get(b"content-encoding", b"")
-    if encoding and encoding.strip().lower() != b"identity":
-        raise UnsupportedEncoding(encoding.decode("latin-1"))
-    length = named.get(b"content-length", b"")
-    return int(length) if length.isdigit() else 0
+def check_head(headers: Iterable[tuple[bytes, bytes]], allowed: int) -> int:
+    """The declared length of the body, 0 if there is none. Raises UnsupportedEncoding and BodyTooLarge."""
+    declared = 0
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit():
+            declared = int(value)
+        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise UnsupportedEncoding(value.decode("latin-1"))
+    if declared > allowed:
+        raise BodyTooLarge(declared, allowed)
+    return declared
 
 
 class Upload:
@@ -158,22 +168,29 @@ class Upload:
         return self._whole if self.length == len(self._whole) else bytearray(self._whole[: self.length])
 
 
+def again(message: Message, receive: Receive) -> Receive:
+    """A receive that gives a message back first, and then what the client really sends."""
+    messages = [message]
+
+    async def received() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return received
+
+
 def replay(body: Raw, receive: Receive) -> Receive:
     """A receive that gives the body once, in pieces, and then what the client really sends: its disconnect."""
-    whole = isinstance(body, bytes) and len(body) <= PIECE_BYTES
-    messages = iter([{"type": "http.request", "body": body, "more_body": False}]) if whole else _pieces(body)
+    messages = _pieces(body)
 
     async def replayed() -> Message:
-        for message in messages:
-            return message
-        return await receive()
+        return next(messages, None) or await receive()
 
     return replayed
 
 
 def _pieces(body: Raw) -> Iterator[Message]:
     view = memoryview(body)
-    for start in range(0, len(view), PIECE_BYTES):
+    for start in range(0, len(view) or 1, PIECE_BYTES):
         stop = start + PIECE_BYTES
         yield {"type": "http.request", "body": bytes(view[start:stop]), "more_body": stop < len(view)}
 

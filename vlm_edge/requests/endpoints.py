@@ -25,7 +25,10 @@ class Dialect(msgspec.Struct, frozen=True):
         """
         if not isinstance(raw, bytes) or raw[:1] != b"{" or raw[-1:] != b"}":
             return False
-        return 0 < raw.count(b"[") < self.lists
+        at = first = raw.find(b"[")
+        for _ in range(self.lists - 1):  # finding takes a tenth of counting
+            at = raw.find(b"[", at + 1) if at >= 0 else at
+        return at < 0 <= first
 
 
 CHAT_PATH = "/v1/chat/completions"
