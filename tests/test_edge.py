@@ -463,7 +463,7 @@ def test_a_request_that_costs_too_much_is_refused_and_can_be_estimated() -> None
         edge.prepare(CHAT_PATH, body)
     found = find(CHAT_PATH, body)
     assert found
-    decision = edge.estimate(found)
+    decision = edge.plan(found)
     assert decision.plan.tokens == 3 * 36 * 18
 
 

@@ -1,14 +1,17 @@
 """Metrics as Prometheus reads them, through the middleware that feeds them."""
 
+from threading import Event
+
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.samples import CHAT_PATH, PHONE, chat, image_part, jpeg, sent_picture, text_part
-from tests.servers import Recorder
+from tests.servers import Recorder, wait_until
 from vlm_edge import EdgeMiddleware, Settings
 from vlm_edge.metrics import CONTENT_TYPE, Metrics
+from vlm_edge.workers import Workers, WorkerSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -78,3 +81,15 @@ def test_two_metrics_do_not_share_a_registry_unless_told_so() -> None:
 def test_the_text_is_of_the_type_that_prometheus_asks_for() -> None:
     assert CONTENT_TYPE.startswith("text/plain")
     assert b"# TYPE vlm_edge_requests_total counter" in Metrics().text()
+
+
+def test_pictures_under_way_are_shown_while_they_are() -> None:
+    metrics, workers, go = Metrics(), Workers(WorkerSettings(threads=1)), Event()
+    metrics.watch(workers)
+    jobs = workers.submit([go.wait, go.wait])
+    assert b"vlm_edge_pictures_under_way 2.0" in metrics.text()
+    go.set()
+    for job in jobs:
+        job.result()
+    wait_until(lambda: b"vlm_edge_pictures_under_way 0.0" in metrics.text())
+    workers.close()

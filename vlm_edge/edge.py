@@ -98,7 +98,7 @@ class Edge:
         self.workers = Workers(self.settings.workers)
 
     def prepare(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
-        """The body with its pictures prepared. `path` tells the kind of request; header names are lower-case."""
+        """The body with its pictures prepared. `path` tells the kind of request."""
         found = self.find(path, body)
         if found is None:
             return Prepared(body, None)
@@ -117,11 +117,11 @@ class Edge:
 
     def decide(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
         """Probe and plan, and refuse what costs too many tokens. Touches no pixel."""
-        decision = self.estimate(found, headers)
+        decision = self.plan(found, headers)
         check_budget(decision.plan, self.settings.limits)
         return decision
 
-    def estimate(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
+    def plan(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
         """`decide`, but what costs too many tokens is let through."""
         begin = time.perf_counter()
         body, images = found.body, [part for part in found.parts if part.modality == "image"]

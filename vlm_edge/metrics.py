@@ -1,10 +1,11 @@
 """Metrics: Report → Prometheus. Nothing else in the package knows of it."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from vlm_edge.errors import EdgeError
 from vlm_edge.report import Report
+from vlm_edge.workers import Workers
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -40,6 +41,11 @@ class Metrics:
 
     def refused(self, error: EdgeError) -> None:
         self.refusals.labels(error.code).inc()
+
+    def watch(self, workers: Workers) -> None:
+        """Show how many pictures are under way, at each scrape."""
+        gauge = Gauge("vlm_edge_pictures_under_way", "Pictures worked on or waiting.", registry=self.registry)
+        gauge.set_function(lambda: workers.pending)
 
     def text(self) -> bytes:
         """The exposition, of content type CONTENT_TYPE."""

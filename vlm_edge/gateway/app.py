@@ -25,6 +25,7 @@ from vlm_edge.settings import Settings
 def create_app(settings: Settings | None = None) -> Starlette:
     settings = settings or Settings.from_env()
     edge, metrics, upstream = Edge(settings), Metrics(), Upstream(settings.gateway)
+    metrics.watch(edge.workers)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -63,7 +64,7 @@ class Estimate:
             body = await read_body(scope, receive, limits.max_body_bytes)
             path = request.query_params.get("path", CHAT_PATH)
             found = self.edge.find(path, body)
-            decision = self.edge.estimate(found, request.headers) if found else None
+            decision = self.edge.plan(found, request.headers) if found else None
         except ClientLeft:
             return
         except EdgeError as error:
