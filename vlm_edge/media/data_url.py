@@ -109,8 +109,10 @@ def _mended(text: bytes, escaped: bool) -> bytes:
             text = text.replace(spelling, character)
     if any(character in text for character in _TRANSLATED):  # looking takes a tenth of translating
         text = text.translate(_URL_SAFE, _WHITESPACE)
-    text = text.rstrip(b"=")
-    return text + b"=" * (-len(text) % 4)
+    if len(text) % 4:
+        text = text.rstrip(b"=")
+        text += b"=" * (-len(text) % 4)
+    return text
 
 
 def _unescaped(text: bytes) -> bytes:
