@@ -243,6 +243,20 @@ async def test_a_body_is_what_arrives_and_not_what_was_declared(declared: bytes 
     assert app.last.header(b"content-length") == [b"%d" % len(app.last.body)]
 
 
+async def test_a_declared_length_beyond_all_numbers_is_too_large() -> None:
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": CHAT_PATH, "headers": [(b"content-length", b"9" * 5_000)]}
+    await edged(Recorder())(scope, receive, send)
+    assert sent[0]["status"] == 413
+
+
 # What is not its business
 
 
