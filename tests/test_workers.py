@@ -181,3 +181,11 @@ def test_no_threads_mean_one_a_processor() -> None:
 def test_settings_without_sense_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError, match=next(iter(fields))):
         msgspec.convert(fields, WorkerSettings)
+
+
+def test_closed_workers_take_nothing_and_count_nothing() -> None:
+    workers = Workers(WorkerSettings(threads=1))
+    workers.close()
+    with pytest.raises(RuntimeError):
+        workers.submit([lambda: 1])
+    assert workers.pending == 0

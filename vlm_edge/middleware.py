@@ -58,7 +58,7 @@ class EdgeMiddleware:
         self.max_body_bytes = self.edge.settings.limits.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = _path(scope)
+        path = posted_path(scope)
         dialect = ENDPOINTS.get(path)
         if dialect is None:
             await self.app(scope, receive, send)
@@ -102,7 +102,7 @@ class EdgeMiddleware:
         return {**with_length(scope, len(prepared.body)), REPORT_KEY: report}, with_headers(report.headers(), send)
 
 
-def _path(scope: Scope) -> str:
+def posted_path(scope: Scope) -> str:
     """The path of a POST below the app's mount point; of anything else, none."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return ""

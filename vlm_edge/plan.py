@@ -24,8 +24,8 @@ from vlm_edge.media.profile import Profile
 from vlm_edge.requests.body import MAX_TEXT_BYTES
 from vlm_edge.tokens.rules import Rule
 
-# Sent as they are when they are inside their profile; the others are not read by every server.
-PASSED = frozenset({"image/jpeg", "image/png", "image/webp"})
+# Kept as they are when they are inside their profile; the others are not read by every server.
+KEPT = frozenset({"image/jpeg", "image/png", "image/webp"})
 
 MAX_WEBP_SIDE = 16_383  # of the format
 
@@ -62,7 +62,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class PicturePlan(msgspec.Struct, frozen=True):
-    """What to do with one picture. `target` is None for one that is passed as it is."""
+    """What to do with one picture. `target` is None for one that is kept as it is."""
 
     place: str
     probe: Probe
@@ -136,7 +136,7 @@ def check_budget(plan: Plan, limits: Limits) -> None:
 def fits(probe: Probe, profile: Profile) -> bool:
     """Whether a picture is inside its profile: small enough, and nothing to turn, flatten or convert."""
     plain = probe.upright and probe.srgb and not (probe.alpha or probe.animated or probe.packed_text)
-    return plain and probe.media_type in PASSED and probe.size.fits(profile.max_side, profile.max_pixels)
+    return plain and probe.media_type in KEPT and probe.size.fits(profile.max_side, profile.max_pixels)
 
 
 def planned_size(size: Size, profile: Profile, rule: Rule) -> Size:

@@ -44,8 +44,8 @@ class Workers:
         with self._lock:
             if self._pending and self._pending + len(jobs) > self.allowed:
                 raise Overloaded(self._pending + len(jobs), self.allowed)
+            futures = [self._pool.submit(job) for job in jobs]
             self._pending += len(jobs)
-        futures = [self._pool.submit(job) for job in jobs]
         for future in futures:
             future.add_done_callback(self._done)
         return futures

@@ -31,6 +31,9 @@ from tests.servers import (
     served,
     wait_until,
 )
+from vlm_edge import Settings
+from vlm_edge.gateway.app import create_app
+from vlm_edge.gateway.config import GatewaySettings
 
 TEXT = chat(text_part("Grüße\r\n"), stream=True)
 SERVERS = ["h11", "httptools"]
@@ -695,3 +698,13 @@ def test_an_odd_status_ends_in_an_answer(answer: bytes, status: int, caplog: pyt
         assert post(port).status_code == status
     assert "Traceback" not in caplog.text
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_root_path_is_ours_and_not_the_backends() -> None:
+    backend = Recorder()
+    with served(backend) as behind:
+        app = create_app(Settings(gateway=GatewaySettings(backend=f"http://127.0.0.1:{behind}")))
+        with served(app, root_path="/base") as port:
+            post(port)
+    assert backend.last.target == CHAT_PATH.encode()
+    assert backend.last.header(b"x-modality-type") == [b"text_only"]

@@ -17,7 +17,7 @@ from yarl import URL
 
 from vlm_edge.errors import BackendTimeout, BackendUnavailable, EdgeError
 from vlm_edge.gateway.config import GatewaySettings
-from vlm_edge.middleware import REPORT_KEY, ClientLeft, refuse
+from vlm_edge.middleware import REPORT_KEY, ClientLeft, posted_path, refuse
 from vlm_edge.requests.endpoints import CHAT, ENDPOINTS
 
 log = logging.getLogger("vlm_edge.gateway")
@@ -137,7 +137,7 @@ class Upstream:
                 idle.reschedule(clock() + idle_s)
 
     def _url(self, scope: Scope) -> URL:
-        path = scope.get("raw_path") or scope["path"].encode()
+        path = (scope.get("raw_path") or scope["path"].encode()).removeprefix(scope.get("root_path", "").encode())
         query = b"?" + scope["query_string"] if scope.get("query_string") else b""
         return URL(self.settings.backend.rstrip("/") + (path + query).decode("ascii"), encoded=True)
 
@@ -227,8 +227,7 @@ def _modality(scope: Scope) -> _RawHeaders:
     """What the edge has found in a request that it read; of others nothing is said."""
     if REPORT_KEY in scope:
         return [(MODALITY_HEADER, b"multi_modal")]
-    read = scope["method"] == "POST" and scope["path"] in ENDPOINTS
-    return [(MODALITY_HEADER, b"text_only")] if read else []
+    return [(MODALITY_HEADER, b"text_only")] if posted_path(scope) in ENDPOINTS else []
 
 
 def _response_headers(response: aiohttp.ClientResponse) -> _RawHeaders:
