@@ -51,13 +51,18 @@ def chat(*pictures: bytes, text: str = "What is in the picture?") -> bytes:
 
 def alternating(sides: Sequence[Callable[[], float]], rounds: int) -> list[float]:
     """The median of each side's own figure; the sides take turns, so that a slow minute hits all alike."""
+    return [statistics.median(kept) for kept in turns(sides, rounds)]
+
+
+def turns(sides: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+    """Each side's figures, turn by turn."""
     figures: list[list[float]] = [[] for _ in sides]
     for turn in range(rounds + 1):
         for side, kept in zip(sides, figures, strict=True):
             figure = side()
             if turn:  # the first turn warms up
                 kept.append(figure)
-    return [statistics.median(kept) for kept in figures]
+    return figures
 
 
 def seconds(work: Callable[[], Any]) -> float:
