@@ -2,7 +2,8 @@
 Checkpoint: a tiny Qwen2.5-VL of random weights that a real vLLM serves. Run in its environment: checkpoint.py FOLDER.
 
 Architecture, special tokens and the picture processor's numbers are the published ones; the rest is as small as it
-can be. A byte of text is a token, and answers are printable ASCII of the asked length that depends on the pictures.
+can be. A byte of text is a token, and answers at temperature 0 are printable ASCII of the asked length that depends
+on the pictures; when sampled they may hold other bytes, or end early.
 """
 
 # mypy: disable-error-code="import-not-found"

@@ -51,7 +51,7 @@ class Answer:
 
 def asking(*pictures: Part, text: str = "What is this?", **fields: Any) -> bytes:
     """The body of a request about pictures, with more fields where they are wanted."""
-    asked: dict[str, Any] = {"model": MODEL, "max_tokens": 4} | fields
+    asked: dict[str, Any] = {"model": MODEL, "max_tokens": 4, "temperature": 0} | fields
     return chat(text_part(text), *pictures, **asked)
 
 

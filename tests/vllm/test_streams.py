@@ -40,7 +40,9 @@ def test_a_stream_is_whole_and_its_usage_right(client: Client) -> None:
 def test_the_openai_client_reads_a_stream(service: Service) -> None:
     messages: Any = orjson.loads(asking(PICTURE))["messages"]
     with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as user:
-        chunks = user.chat.completions.create(model=MODEL, messages=messages, max_tokens=20, stream=True)
+        chunks = user.chat.completions.create(
+            model=MODEL, messages=messages, max_tokens=20, temperature=0, stream=True
+        )
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert len(text) == 20
 
