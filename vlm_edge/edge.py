@@ -183,7 +183,7 @@ class Edge:
                 ours.append(part)
             elif self.settings.remote == "refuse" or scheme not in ("http", "https"):
                 with naming(part.place):
-                    raise RemoteMediaRefused(scheme if colon else "")
+                    raise RemoteMediaRefused(f"a URL of scheme {scheme[:16]!r}" if colon else "no URL")
         return ours
 
     def _choose(self, path: str, model: str, headers: Mapping[str, str]) -> str:

@@ -14,9 +14,16 @@ EdgeError
 │   ├── MediaTooLarge
 │   ├── TooManyImages
 │   ├── RemoteMediaRefused
+│   ├── RemoteMediaFailed          422
+│   ├── CachedMediaRefused
+│   ├── EmbeddedMediaRefused
+│   ├── ToolMediaRefused
+│   ├── UnexpectedMedia
 │   ├── UnknownProfile
 │   ├── UnknownPath                404
 │   ├── VisionBudgetExceeded
+│   ├── Unauthorized               401
+│   ├── UploadTimeout              408
 │   ├── BodyTooLarge               413
 │   │   └── TextTooLarge
 │   └── UnsupportedEncoding        415
@@ -154,13 +161,52 @@ class TooManyImages(RequestError):
 
 
 class RemoteMediaRefused(RequestError):
+    """`found`: what stands where a data URL should, `a URL of scheme 'file'`; never the URL itself."""
+
     code = "remote_media_refused"
 
-    def __init__(self, scheme: str) -> None:
-        found = f"a URL of scheme {scheme[:16]!r}" if scheme else "no URL"
-        super().__init__(
-            f"found {found}; only data URLs are accepted; send data:image/jpeg;base64,<base64 of the file>"
-        )
+    def __init__(self, found: str) -> None:
+        super().__init__(f"found {found}; only data URLs are accepted; send data:<media type>;base64,<base64>")
+
+
+class RemoteMediaFailed(RequestError):
+    """`why`: `its host answered 404`, `it did not arrive within 10 s`; never the URL or text of the other side."""
+
+    code = "remote_media_failed"
+    status = 422
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the remote picture could not be fetched: {why}; send it as a data URL")
+
+
+class CachedMediaRefused(RequestError):
+    code = "cached_media_refused"
+
+    def __init__(self) -> None:
+        super().__init__("found a uuid without data; media that the server has cached are not shared; send the data")
+
+
+class EmbeddedMediaRefused(RequestError):
+    code = "embedded_media_refused"
+
+    def __init__(self) -> None:
+        super().__init__("found embeddings, whose cost cannot be known; send the picture, video or sound itself")
+
+
+class ToolMediaRefused(RequestError):
+    code = "tool_media_refused"
+
+    def __init__(self) -> None:
+        super().__init__("found media in a tool's answer; only text is accepted there; send them in a user message")
+
+
+class UnexpectedMedia(RequestError):
+    """A data URL in a request to a path that is not known to carry media."""
+
+    code = "unexpected_media"
+
+    def __init__(self) -> None:
+        super().__init__("found a data URL in a request to a path that carries no media; send it to a path that does")
 
 
 class UnknownProfile(RequestError):
@@ -190,6 +236,23 @@ class VisionBudgetExceeded(RequestError):
         self.allowed = allowed
 
 
+class Unauthorized(RequestError):
+    code = "invalid_api_key"
+    status = 401
+    type = "authentication_error"
+
+    def __init__(self) -> None:
+        super().__init__("no valid API key; send the header 'Authorization: Bearer <key>'")
+
+
+class UploadTimeout(RequestError):
+    code = "upload_timeout"
+    status = 408
+
+    def __init__(self, received: int, waited_s: float) -> None:
+        super().__init__(f"{received} bytes of the body came within {waited_s:g} s, and not all; send it faster")
+
+
 class BodyTooLarge(RequestError):
     code = "body_too_large"
     status = 413
@@ -212,7 +275,7 @@ class UnsupportedEncoding(RequestError):
     status = 415
 
     def __init__(self, encoding: str) -> None:
-        super().__init__(f"found Content-Encoding {encoding[:32]!r}; send the body uncompressed")
+        super().__init__(f"found Content-Encoding {encoding[:32]!r}; send the body as gzip, deflate or uncompressed")
 
 
 class ServerError(EdgeError):
