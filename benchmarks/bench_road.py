@@ -22,7 +22,22 @@ from typing import Any
 
 import orjson
 import pyvips
-from common import CHAT_PATH, alternating, arguments, chat, photos, row, seconds, show, turns
+from common import (
+    CHAT_PATH,
+    TEXT,
+    alternating,
+    answer,
+    arguments,
+    chat,
+    discard,
+    microseconds,
+    photos,
+    post,
+    row,
+    seconds,
+    show,
+    turns,
+)
 from PIL import Image, ImageOps
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
@@ -38,9 +53,6 @@ from vlm_edge.workers import WorkerSettings
 THREADS = 2
 QUALITY = 90  # of the profile `standard`
 SETTINGS = Settings(workers=WorkerSettings(threads=THREADS), limits=Limits(max_body_bytes=1 << 30))
-
-TEXT = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "hello " * 670}], "stream": True})
-
 
 # (a) and (b)
 
@@ -104,42 +116,6 @@ def pixels(edge: Edge, pictures: list[bytes], rounds: int) -> list[dict[str, Any
 class Empty(BaseHTTPMiddleware):
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         return await call_next(request)
-
-
-async def answer(_: Scope, receive: Receive, send: Send) -> None:
-    while (await receive()).get("more_body"):
-        pass
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"ok"})
-
-
-def post(body: bytes, piece: int = 65_536) -> tuple[Scope, Receive]:
-    """The scope and receive of a POST whose body arrives in pieces, as from a socket."""
-    headers = [(b"host", b"x"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    starts = iter(range(0, len(body), piece))
-
-    async def receive() -> Message:
-        start = next(starts, None)
-        if start is None:
-            return {"type": "http.disconnect"}
-        if start:
-            await asyncio.sleep(0)  # each piece is a turn of the loop, as from a socket
-        more = start + piece < len(body)
-        return {"type": "http.request", "body": body[start : start + piece], "more_body": more}
-
-    scope = {"type": "http", "method": "POST", "path": CHAT_PATH, "root_path": "", "query_string": b""}
-    return {**scope, "headers": headers}, receive
-
-
-async def discard(_: Message) -> None:
-    pass
-
-
-async def microseconds(app: ASGIApp, requests: int = 2_000) -> float:
-    begin = time.perf_counter()
-    for _ in range(requests):
-        await app(*post(TEXT), discard)
-    return (time.perf_counter() - begin) / requests * 1e6
 
 
 def text_in_process(rounds: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the benchmarks share: their pictures, their requests, and how figures are printed."""
 
 import argparse
+import asyncio
 import base64
 import json
 import os
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlm_edge.media.probe import probe
 from vlm_edge.media.source import Bytes
 
 CHAT_PATH = "/v1/chat/completions"
 MODEL = "Qwen/Qwen2.5-VL-7B-Instruct"
+TEXT = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "hello " * 670}], "stream": True})
+
 SHIPPED = Path(__file__).parent.parent / "vlm_edge" / "cli" / "pictures"
 
 
@@ -47,6 +51,42 @@ def chat(*pictures: bytes, text: str = "What is in the picture?") -> bytes:
     urls = [f"data:image/jpeg;base64,{base64.b64encode(data).decode()}" for data in pictures]
     parts = [{"type": "text", "text": text}, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
     return orjson.dumps({"model": MODEL, "messages": [{"role": "user", "content": parts}]})
+
+
+async def answer(_: Scope, receive: Receive, send: Send) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def post(body: bytes, piece: int = 65_536) -> tuple[Scope, Receive]:
+    """The scope and receive of a POST whose body arrives in pieces, as from a socket."""
+    headers = [(b"host", b"x"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    starts = iter(range(0, len(body), piece))
+
+    async def receive() -> Message:
+        start = next(starts, None)
+        if start is None:
+            return {"type": "http.disconnect"}
+        if start:
+            await asyncio.sleep(0)  # each piece is a turn of the loop, as from a socket
+        more = start + piece < len(body)
+        return {"type": "http.request", "body": body[start : start + piece], "more_body": more}
+
+    scope = {"type": "http", "method": "POST", "path": CHAT_PATH, "root_path": "", "query_string": b""}
+    return {**scope, "headers": headers}, receive
+
+
+async def discard(_: Message) -> None:
+    pass
+
+
+async def microseconds(app: ASGIApp, requests: int = 2_000) -> float:
+    begin = time.perf_counter()
+    for _ in range(requests):
+        await app(*post(TEXT), discard)
+    return (time.perf_counter() - begin) / requests * 1e6
 
 
 def alternating(sides: Sequence[Callable[[], float]], rounds: int) -> list[float]:

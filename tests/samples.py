@@ -69,4 +69,9 @@ def chat(*parts: dict[str, Any], model: str = QWEN, **fields: Any) -> bytes:
 def sent_picture(body: bytes | bytearray, message: int = 0, part: int = 0) -> bytes:
     """The file in an image part of a body, decoded by the strictest rules: those of vLLM."""
     url: str = orjson.loads(body)["messages"][message]["content"][part]["image_url"]["url"]
+    return picture_of(url)
+
+
+def picture_of(url: str) -> bytes:
+    """The file in a data URL, likewise."""
     return base64.b64decode(url.partition(";base64,")[2], validate=True)

@@ -492,7 +492,7 @@ def test_header_names_may_be_in_any_case(edge: Edge) -> None:
 
 def test_pictures_without_data_are_counted_and_passed_on() -> None:
     cached = {"type": "image_url", "image_url": None, "uuid": "u"}
-    edge = made(limits=Limits(max_images=2))
+    edge = made(limits=Limits(max_images=2), uuid="pass")
     body = chat(cached, image_part(LARGE))
     prepared = edge.prepare(CHAT_PATH, body)
     assert prepared.report
@@ -504,10 +504,10 @@ def test_pictures_without_data_are_counted_and_passed_on() -> None:
 def test_more_text_than_the_limit_is_refused() -> None:
     edge = made(limits=Limits(max_text_bytes=50_000))
     assert edge.prepare(
-        CHAT_PATH, chat(image_part(encoded(noise(400, 400), "JPEG", quality=95)), text_part("a" * 40_000))
+        CHAT_PATH, chat(image_part(encoded(noise(400, 400), "JPEG", quality=95)), text_part("a " * 20_000))
     ).report
     with pytest.raises(TextTooLarge):
-        edge.prepare(CHAT_PATH, chat(image_part(LARGE), text_part("a" * 60_000)))
+        edge.prepare(CHAT_PATH, chat(image_part(LARGE), text_part("a " * 30_000)))
 
 
 def test_a_model_name_of_any_kind_is_reported_as_text_that_can_be_written(edge: Edge) -> None:
@@ -597,7 +597,7 @@ def test_a_job_runs_in_another_process_as_well(edge: Edge) -> None:
     found = find(CHAT_PATH, padded(chat(image_part(LARGE))))
     assert found
     decision = edge.decide(found)
-    job = partial(prepare_picture, decision.payloads[0], decision.plan.pictures[0])
+    job = partial(prepare_picture, decision.media[0].payload, decision.plan.pictures[0])
     assert pickle.loads(pickle.dumps(job))() == job()
 
 

@@ -8,7 +8,7 @@ from vlm_edge.edge import Edge
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
-from vlm_edge.plan import Limits, Model, Plan, plan
+from vlm_edge.plan import Limits, Model, Plan, Subject, plan
 from vlm_edge.report import PictureReport, Report
 from vlm_edge.tokens import FAMILIES
 
@@ -19,7 +19,8 @@ PROFILE = Profile(max_side=1_024, format="jpeg")
 def a_plan(*sizes: tuple[int, int]) -> Plan:
     probes = [Probe(media_type="image/png", size=Size(*size), file_bytes=5_000, srgb=True) for size in sizes]
     places = [f"messages[0].content[{number}]" for number in range(len(probes))]
-    return plan(list(zip(places, probes, strict=True)), PROFILE, Model(QWEN, "qwen2_5_vl", RULE), Limits())
+    subjects = [Subject(place, probe) for place, probe in zip(places, probes, strict=True)]
+    return plan(subjects, PROFILE, Model(QWEN, "qwen2_5_vl", RULE), Limits())
 
 
 def a_report(*sizes: tuple[int, int], exact: bool = True, passed: int = 0) -> Report:

@@ -103,7 +103,7 @@ def test_an_unknown_key_is_an_error_that_names_it(folder: Path, text: str, named
         ("[profiles.mine]\nformat = 'gif'", ["mine", "gif", "format"]),
         ("[limits]\nmax_images = -1", ["edge.toml", "max_images = -1", "limits"]),
         ("[limits]\nmax_images = 'three'", ["edge.toml", "limits.max_images"]),
-        ("remote = 'fetch'", ["edge.toml", "fetch", "remote"]),
+        ("remote = 'ask'", ["edge.toml", "ask", "remote"]),
         ("default_profile = 'tiny'", ["edge.toml", "'tiny'", "standard"]),
         ("[[rules]]\nprofile = 'tiny'\nmodel = 'a'", ["edge.toml", "'tiny'"]),
         ("[[rules]]\nprofile = 'standard'", ["edge.toml", "rules", "path, model, header or api_key"]),

@@ -2,31 +2,45 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import msgspec
+import orjson
 
 from vlm_edge import choice
-from vlm_edge.errors import InvalidDataUrl, InvalidJson, RemoteMediaRefused, UnknownPath, UnknownProfile, naming
+from vlm_edge.errors import InvalidDataUrl, InvalidJson, UnknownPath, UnknownProfile, naming
+from vlm_edge.fetch import Fetcher
 from vlm_edge.geometry import Size
 from vlm_edge.media import data_url, picture
-from vlm_edge.media.data_url import Payload
+from vlm_edge.media.data_url import File, Payload
 from vlm_edge.media.probe import probe
 from vlm_edge.media.source import Bytes
-from vlm_edge.plan import Model, PicturePlan, Plan, check_budget, check_bytes, check_count, plan, plan_picture
+from vlm_edge.plan import (
+    Model,
+    PicturePlan,
+    Plan,
+    Subject,
+    check_budget,
+    check_bytes,
+    max_images,
+    plan,
+    plan_picture,
+)
+from vlm_edge.policies import Admitted, admit, check_total
 from vlm_edge.report import PictureReport, Report
-from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Place, Raw
+from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Path, Place, Raw
 from vlm_edge.requests.endpoints import ENDPOINTS
-from vlm_edge.requests.part import MediaPart
+from vlm_edge.requests.part import Edit, MediaPart
 from vlm_edge.settings import Settings
 from vlm_edge.workers import Workers
 
 MAX_NAME = 256
 
 _NO_HEADERS: Mapping[str, str] = {}
+_NO_FILES: Mapping[Path, bytes] = {}
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -47,9 +61,10 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """What a worker returns: the JSON string to write, or None to leave what is there; and the bytes of the file."""
+    """What a worker returns: the JSON string to write, or None to leave what is there; and the file's type and size."""
 
     string: bytes | None
+    media_type: str
     size_bytes: int
 
 
@@ -59,7 +74,17 @@ class Found(msgspec.Struct, frozen=True):
     path: str
     body: Body
     parts: Sequence[MediaPart]
+    model: str
     seconds: float
+
+
+class Medium(msgspec.Struct, frozen=True):
+    """A picture to prepare, and where in the body it is written; its media type too, if that stands apart."""
+
+    part: MediaPart
+    payload: Payload | File
+    place: Place
+    type_place: Place | None
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -69,8 +94,8 @@ class Decision(msgspec.Struct, frozen=True):
     profile: str
     model: Model
     plan: Plan
-    places: Sequence[Place]
-    payloads: Sequence[Payload]
+    media: Sequence[Medium]
+    edits: Mapping[Place, bytes]  # what the policies change besides
     passed: int  # media that are not ours to prepare
     seconds: float
 
@@ -80,11 +105,13 @@ def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | N
     begin = time.perf_counter()
     if path not in ENDPOINTS:
         raise UnknownPath(path, ENDPOINTS)
-    body = Body.read(raw, max_text_bytes)
+    body, dialect = Body.read(raw, max_text_bytes), ENDPOINTS[path]
     if not isinstance(body.value, dict):
         raise InvalidJson("the body is not a JSON object")
-    parts = list(ENDPOINTS[path].find(body.value))
-    return Found(path, body, parts, time.perf_counter() - begin) if parts else None
+    parts = list(dialect.find(body.value))
+    if not parts:
+        return None
+    return Found(path, body, parts, _name(dialect.model(body.value)), time.perf_counter() - begin)
 
 
 class Edge:
@@ -102,43 +129,58 @@ class Edge:
         found = self.find(path, body)
         if found is None:
             return Prepared(body, None)
-        decision, begin = self.decide(found, headers), time.perf_counter()
+        files = _run(partial(self.fetch, found, headers)) if self._fetches else _NO_FILES
+        decision, begin = self.decide(found, headers, files), time.perf_counter()
         encoded = _results(self.workers.submit(_jobs(decision)))
         return _write(decision, encoded, time.perf_counter() - begin)
 
     async def prepare_async(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """`prepare`, with the pixels off the event loop."""
         found = self.find(path, body)
-        return await self.carry_out(self.decide(found, headers)) if found else Prepared(body, None)
+        if found is None:
+            return Prepared(body, None)
+        files = await self.fetch(found, headers)
+        return await self.carry_out(self.decide(found, headers, files))
 
     def find(self, path: str, body: Raw) -> Found | None:
         """`find`, within the limits."""
         return find(path, body, self.settings.limits.max_text_bytes)
 
-    def decide(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
+    async def fetch(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Mapping[Path, bytes]:
+        """The files of remote pictures by their place, where the policy is to fetch them."""
+        if not self._fetches:
+            return _NO_FILES
+        remote = self._admit(found, self._choose(found, headers), headers).remote
+        urls, places = [part.url or "" for part in remote], [part.place for part in remote]
+        fetcher = Fetcher(self.settings.fetch)
+        files = await fetcher.fetch(urls, self.settings.limits.max_image_bytes, places) if remote else []
+        return {part.source: file for part, file in zip(remote, files, strict=True)}
+
+    def decide(
+        self, found: Found, headers: Mapping[str, str] = _NO_HEADERS, files: Mapping[Path, bytes] = _NO_FILES
+    ) -> Decision:
         """Probe and plan, and refuse what costs too many tokens. Touches no pixel."""
-        decision = self.plan(found, headers)
+        decision = self.plan(found, headers, files)
         check_budget(decision.plan, self.settings.limits)
         return decision
 
-    def plan(self, found: Found, headers: Mapping[str, str] = _NO_HEADERS) -> Decision:
+    def plan(
+        self, found: Found, headers: Mapping[str, str] = _NO_HEADERS, files: Mapping[Path, bytes] = _NO_FILES
+    ) -> Decision:
         """`decide`, but what costs too many tokens is let through."""
         begin = time.perf_counter()
-        body, images = found.body, [part for part in found.parts if part.modality == "image"]
-        model = self.settings.model(_name(body.value.get("model")))
-        profile = self._choose(found.path, model.name, headers)
-        check_count([part.place for part in images], self.settings.profiles[profile], self.settings.limits)
-        parts = self._ours(images)
-        places = body.places(part.path for part in parts)
-        payloads = [self._open(body, part, places[part.path]) for part in parts]
+        profile, model = self._choose(found, headers), self.settings.model(found.model)
+        admitted = self._admit(found, profile, headers)
+        places = found.body.places(_paths(admitted))
+        media = [self._open(found.body, part, places, files) for part in admitted.ours]
         return Decision(
-            body=body,
+            body=found.body,
             profile=profile,
             model=model,
-            plan=self._plan(parts, payloads, profile, model),
-            places=[places[part.path] for part in parts],
-            payloads=payloads,
-            passed=len(found.parts) - len(parts),
+            plan=self._plan(media, profile, model),
+            media=media,
+            edits={_beside(places[edit.path], edit): edit.text for edit in admitted.edits},
+            passed=admitted.passed,
             seconds=found.seconds + time.perf_counter() - begin,
         )
 
@@ -171,55 +213,88 @@ class Edge:
     def close(self) -> None:
         self.workers.close()
 
-    def _ours(self, images: Sequence[MediaPart]) -> list[MediaPart]:
-        """The pictures to prepare. Those without data pass; by policy, remote ones are refused or pass."""
-        ours = []
-        for part in images:
-            if part.url is None:
-                continue
-            scheme, colon, _ = part.url.partition(":")
-            scheme = scheme.strip().lower()
-            if scheme == "data":
-                ours.append(part)
-            elif self.settings.remote == "refuse" or scheme not in ("http", "https"):
-                with naming(part.place):
-                    raise RemoteMediaRefused(f"a URL of scheme {scheme[:16]!r}" if colon else "no URL")
-        return ours
+    @property
+    def _fetches(self) -> bool:
+        return self.settings.remote == "fetch"
 
-    def _choose(self, path: str, model: str, headers: Mapping[str, str]) -> str:
+    def _choose(self, found: Found, headers: Mapping[str, str]) -> str:
         settings = self.settings
-        named = {name.lower(): value for name, value in headers.items()}
-        return choice.choose(path, model, named, settings.rules, settings.default_profile, settings.profiles)
+        rules, default = settings.rules, settings.default_profile
+        return choice.choose(found.path, found.model, _lower(headers), rules, default, settings.profiles)
 
-    def _open(self, body: Body, part: MediaPart, place: Place) -> Payload:
+    def _admit(self, found: Found, profile: str, headers: Mapping[str, str]) -> Admitted:
+        limits = self.settings.limits
+        check_total(found.parts, limits.max_total_images)
+        tenant = f"{_lower(headers).get('authorization', '')} {profile}"
+        return admit(found.parts, self.settings, max_images(self.settings.profiles[profile], limits), tenant)
+
+    def _open(self, body: Body, part: MediaPart, places: Mapping[Path, Place], files: Mapping[Path, bytes]) -> Medium:
+        place = places[part.source]
         with naming(part.place):
-            payload = data_url.parse(part.url or "", body.payload(place.cut) if place.cut else None)
+            payload = File(files[part.source]) if part.source in files else _payload(body, part, place)
             check_bytes(payload.size, self.settings.limits)
-            return payload
+        return Medium(part, payload, place, places[part.media_type] if part.media_type else None)
 
-    def _plan(self, parts: Sequence[MediaPart], payloads: Sequence[Payload], profile: str, model: Model) -> Plan:
-        probes = []
-        for part, payload in zip(parts, payloads, strict=True):
-            with naming(part.place):
-                probes.append((part.place, probe(payload)))
-        return plan(probes, self.settings.profiles[profile], model, self.settings.limits)
+    def _plan(self, media: Sequence[Medium], profile: str, model: Model) -> Plan:
+        subjects = []
+        for medium in media:
+            with naming(medium.part.place):
+                subjects.append(Subject(medium.part.place, probe(medium.payload), medium.part.context.prompt))
+        return plan(subjects, self.settings.profiles[profile], model, self.settings.limits)
+
+
+def _run(start: Callable[[], Coroutine[Any, Any, Mapping[Path, bytes]]]) -> Mapping[Path, bytes]:
+    """Run a coroutine to its end in a thread, for the calling one may have an event loop running."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(start())).result()
+
+
+def _paths(admitted: Admitted) -> set[Path]:
+    """All that has to be located in the body."""
+    paths = {edit.path for edit in admitted.edits} | {part.source for part in admitted.ours}
+    return paths | {part.media_type for part in admitted.ours if part.media_type}
+
+
+def _beside(place: Place, edit: Edit) -> Place:
+    if edit.side == "before":
+        return Place(place.start, place.start, None)
+    return Place(place.stop, place.stop, None) if edit.side == "after" else place
+
+
+def _payload(body: Body, part: MediaPart, place: Place) -> Payload:
+    cut = body.payload(place.cut) if place.cut else None
+    if not part.bare:
+        return data_url.parse(part.url or "", cut)
+    return data_url.parse_base64(_at(body.value, part.media_type), part.url or "", cut)
+
+
+def _at(value: Any, path: Path | None) -> str:
+    """The media type at a path, "" where there is none that could be one."""
+    for step in path or ():
+        value = value[step]
+    return value if path and isinstance(value, str) and "," not in value else ""
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def _jobs(decision: Decision) -> list[partial[Encoded]]:
-    pictures = zip(decision.payloads, decision.plan.pictures, strict=True)
-    return [partial(prepare_picture, payload, planned) for payload, planned in pictures]
+    pairs = zip(decision.media, decision.plan.pictures, strict=True)
+    return [partial(prepare_picture, medium.payload, planned, medium.part.bare) for medium, planned in pairs]
 
 
-def prepare_picture(payload: Payload, planned: PicturePlan) -> Encoded:
-    """A worker's job: base64 → pixels → base64."""
+def prepare_picture(payload: Payload | File, planned: PicturePlan, bare: bool = False) -> Encoded:
+    """A worker's job: base64 → pixels → base64, `bare` or in a data URL."""
     with naming(planned.place):
         data = payload.decode()
         if probe(Bytes(data)) != msgspec.structs.replace(planned.probe, file_bytes=len(data)):
             raise InvalidDataUrl("the base64 of the data URL changes its form midway; encode the file again")
         sent, media_type = _pixels(data, planned)
         if sent is data and payload.canonical(media_type, data):
-            return Encoded(None, len(sent))
-        return Encoded(b'"%s"' % data_url.build(media_type, sent), len(sent))
+            return Encoded(None, media_type, len(sent))
+        text = data_url.encode(sent) if bare else data_url.build(media_type, sent)
+        return Encoded(b'"%s"' % text, media_type, len(sent))
 
 
 def _pixels(data: bytes, planned: PicturePlan) -> tuple[bytes, str]:
@@ -249,8 +324,9 @@ def _cancel(futures: Sequence[Future[Encoded]]) -> None:
 
 
 def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> Prepared:
-    pairs = zip(decision.places, encoded, strict=True)
-    strings = {place: one.string for place, one in pairs if one.string is not None}
+    strings = dict(decision.edits)
+    for medium, one in zip(decision.media, encoded, strict=True):
+        strings |= _strings(medium, one)
     raw = decision.body.raw
     body = decision.body.splice(strings) if strings else raw
     report = Report.of(
@@ -265,6 +341,18 @@ def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> 
         prepare_s=prepare_s,
     )
     return Prepared(body, report)
+
+
+def _strings(medium: Medium, encoded: Encoded) -> dict[Place, bytes]:
+    """What to write for one picture; its media type too, where that stands, or should stand, beside it."""
+    if encoded.string is None:
+        return {}
+    if not medium.part.bare:
+        return {medium.place: encoded.string}
+    media_type = orjson.dumps(encoded.media_type)
+    if medium.type_place is None:
+        return {medium.place: b'%s,"media_type":%s' % (encoded.string, media_type)}
+    return {medium.place: encoded.string, medium.type_place: media_type}
 
 
 def _name(value: Any) -> str:

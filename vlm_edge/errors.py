@@ -151,9 +151,9 @@ class MediaTooLarge(RequestError):
 class TooManyImages(RequestError):
     code = "too_many_images"
 
-    def __init__(self, found: int, allowed: int) -> None:
+    def __init__(self, found: int, allowed: int, what: str = "prompt") -> None:
         super().__init__(
-            f"At most {allowed} image(s) may be provided in one prompt; found {found}, the history included; "
+            f"At most {allowed} image(s) may be provided in one {what}; found {found}, the history included; "
             "send fewer or drop old ones"
         )
         self.found = found
@@ -239,7 +239,6 @@ class VisionBudgetExceeded(RequestError):
 class Unauthorized(RequestError):
     code = "invalid_api_key"
     status = 401
-    type = "authentication_error"
 
     def __init__(self) -> None:
         super().__init__("no valid API key; send the header 'Authorization: Bearer <key>'")

@@ -5,7 +5,6 @@ The response is never wrapped, but for adding headers to it; so streams pass as 
 """
 
 import logging
-import mmap
 from collections.abc import Iterable, Iterator
 
 import anyio
@@ -13,12 +12,23 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vlm_edge.access import Check, check_of, let_in
 from vlm_edge.edge import Edge, Prepared
-from vlm_edge.errors import BodyTooLarge, EdgeError, Overloaded, UnsupportedEncoding
+from vlm_edge.errors import (
+    BodyTooLarge,
+    EdgeError,
+    Overloaded,
+    Unauthorized,
+    UnexpectedMedia,
+    UnsupportedEncoding,
+    UploadTimeout,
+)
 from vlm_edge.report import Observer
 from vlm_edge.requests.body import Raw
-from vlm_edge.requests.endpoints import ENDPOINTS, Dialect
+from vlm_edge.requests.endpoints import CHAT, ENDPOINTS, Dialect
+from vlm_edge.requests.stray import holds_data_url
 from vlm_edge.settings import Settings
+from vlm_edge.upload import ClientLeft, check_head, first_message, read_body
 
 log = logging.getLogger("vlm_edge")
 
@@ -31,17 +41,18 @@ PIECE_BYTES = 1024 * 1024
 DRAIN_BYTES = 256 * 1024 * 1024
 DRAIN_S = 10.0
 
+# Refusals of requests whose body has not been read to its end.
+_UNREAD = (BodyTooLarge, Unauthorized, UnsupportedEncoding, UploadTimeout)
+
 _RawHeaders = list[tuple[bytes, bytes]]
-
-
-class ClientLeft(Exception):
-    """The client disconnected before its body was complete; there is nobody to answer."""
 
 
 class EdgeMiddleware:
     """Complete without arguments: settings come from VLM_EDGE_CONFIG, else they are the defaults.
 
-    `edge` shares one Edge between several middlewares; `observer` is told of every Report and every refusal.
+    `edge` shares one Edge between several middlewares; `observer` is told of every Report and every refusal. `check`
+    says of a scope whether the request may come in, before anything is done for it; without it, the settings'
+    `api_keys` do.
     """
 
     def __init__(
@@ -51,42 +62,58 @@ class EdgeMiddleware:
         settings: Settings | None = None,
         edge: Edge | None = None,
         observer: Observer | None = None,
+        check: Check | None = None,
     ) -> None:
         self.app = app
         self.edge = edge or Edge(settings or Settings.from_env())
         self.observer = observer
-        self.max_body_bytes = self.edge.settings.limits.max_body_bytes
+        self.settings = self.edge.settings
+        self.check = check or check_of(self.settings.api_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = posted_path(scope)
         dialect = ENDPOINTS.get(path)
-        if dialect is None:
-            await self.app(scope, receive, send)
-            return
         try:
-            check_head(scope["headers"], self.max_body_bytes)
-            message = await receive()
-            receive = again(message, receive)
-            if message.get("more_body") or not dialect.holds_none(message.get("body", b"")):
-                scope, receive, send = await self._prepare(path, scope, receive, send)
+            if self.check:
+                await let_in(self.check, scope)
+            if dialect:
+                head = check_head(scope["headers"], self.settings.limits.max_body_bytes)
+                message = await first_message(receive, self.settings.upload)
+                receive = again(message, receive)
+                if head.encoding or message.get("more_body") or not dialect.holds_none(message.get("body", b"")):
+                    scope, receive, send = await self._prepare(path, scope, receive, send)
+            elif path and self.settings.unknown_paths == "refuse" and is_json(scope):
+                receive = await self._searched(scope, receive)
         except ClientLeft:
             return
         except EdgeError as error:
             self._refused(error)
-            await refuse(error, dialect, receive, send)
+            await refuse(error, dialect or CHAT, receive, send)
             return
         await self.app(scope, receive, send)
 
     async def _prepare(self, path: str, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
-        """What to call the app with: the request with its pictures prepared, if it has any."""
-        body = await read_body(scope, receive, self.max_body_bytes)
+        """What to call the app with: the request unpacked, and with its pictures prepared, if it has any."""
+        body, headers = await self._read(scope, receive), Headers(raw=scope["headers"])
+        if "content-encoding" in headers:
+            scope = with_length(scope, len(body))
         found = self.edge.find(path, body)
         if found:
-            decision = self.edge.decide(found, Headers(raw=scope["headers"]))
-            prepared = await self.edge.carry_out(decision)
+            files = await self.edge.fetch(found, headers)
+            prepared = await self.edge.carry_out(self.edge.decide(found, headers, files))
             body = prepared.body
             scope, send = self._reported(prepared, scope, send)
         return scope, replay(body, receive), send
+
+    async def _read(self, scope: Scope, receive: Receive) -> Raw:
+        return await read_body(scope, receive, self.settings.limits.max_body_bytes, self.settings.upload)
+
+    async def _searched(self, scope: Scope, receive: Receive) -> Receive:
+        """The body as it came, in which no medium was found."""
+        body = await self._read(scope, receive)
+        if holds_data_url(body, self.settings.limits.max_text_bytes):
+            raise UnexpectedMedia
+        return replay(body, receive)
 
     def _refused(self, error: EdgeError) -> None:
         log.info("refused: %s at %s", error.code, error.param)
@@ -111,61 +138,10 @@ def posted_path(scope: Scope) -> str:
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 
-async def read_body(scope: Scope, receive: Receive, allowed: int) -> Raw:
-    """The whole body of a request.
-
-    Raises UnsupportedEncoding, BodyTooLarge as soon as the bound is crossed or declared to be, and ClientLeft.
-    """
-    declared = check_head(scope["headers"], allowed)
-    upload, more = None, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        piece, more = message.get("body", b""), message.get("more_body", False)
-        if not more and upload is None and len(piece) <= allowed:
-            return bytes(piece)  # it came whole, as small ones do
-        upload = upload or Upload(declared)
-        upload.add(piece)
-        if upload.length > allowed:
-            raise BodyTooLarge(upload.length, allowed)
-    return upload.body() if upload else b""
-
-
-def check_head(headers: Iterable[tuple[bytes, bytes]], allowed: int) -> int:
-    """The declared length of the body, 0 if there is none. Raises UnsupportedEncoding and BodyTooLarge."""
-    declared = 0
-    for name, value in headers:
-        if name == b"content-length" and value.isdigit():
-            declared = int(value[:20])  # a longer one is too large whatever it says
-        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-            raise UnsupportedEncoding(value.decode("latin-1"))
-    if declared > allowed:
-        raise BodyTooLarge(declared, allowed)
-    return declared
-
-
-class Upload:
-    """Pieces put together without a long pause: joining or moving tens of megabytes would hold up the event loop.
-
-    A body of declared length goes into an anonymous map, of which a page becomes memory when it is written.
-    """
-
-    def __init__(self, declared: int) -> None:
-        self.length = 0
-        self._whole: mmap.mmap | bytearray = mmap.mmap(-1, declared) if declared else bytearray()
-
-    def add(self, piece: bytes) -> None:
-        start, self.length = self.length, self.length + len(piece)
-        if isinstance(self._whole, bytearray):
-            self._whole += piece
-        elif self.length <= len(self._whole):
-            self._whole[start : self.length] = piece
-        else:  # the client's word on the length was wrong
-            self._whole = bytearray(self._whole[:start]) + piece
-
-    def body(self) -> Raw:
-        return self._whole if self.length == len(self._whole) else bytearray(self._whole[: self.length])
+def is_json(scope: Scope) -> bool:
+    """Whether a body is declared to be JSON, and plain."""
+    headers = Headers(raw=scope["headers"])
+    return "json" in headers.get("content-type", "").lower() and "content-encoding" not in headers
 
 
 def again(message: Message, receive: Receive) -> Receive:
@@ -196,8 +172,8 @@ def _pieces(body: Raw) -> Iterator[Message]:
 
 
 def with_length(scope: Scope, length: int) -> Scope:
-    """The scope of a request whose body has `length` bytes now."""
-    stale = (b"content-length", b"transfer-encoding")
+    """The scope of a request whose body has `length` bytes now, plain ones."""
+    stale = (b"content-length", b"content-encoding", b"transfer-encoding")
     headers = [(name, value) for name, value in scope["headers"] if name.lower() not in stale]
     return {**scope, "headers": [*headers, (b"content-length", b"%d" % length)]}
 
@@ -214,8 +190,8 @@ def with_headers(headers: Iterable[tuple[bytes, bytes]], send: Send) -> Send:
 
 
 async def refuse(error: EdgeError, dialect: Dialect, receive: Receive, send: Send) -> None:
-    """Answer in the words of the dialect. After a 413 the client may still upload: it gets the time to read."""
-    unread = isinstance(error, BodyTooLarge | UnsupportedEncoding)
+    """Answer in the words of the dialect. The client of an unread body may still upload: it gets the time to read."""
+    unread = isinstance(error, _UNREAD)
     body = orjson.dumps(dialect.error_body(error))
     headers = _error_headers(error, len(body), close=unread)
     await send({"type": "http.response.start", "status": error.status, "headers": headers})

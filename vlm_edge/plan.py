@@ -5,14 +5,13 @@ A pure function on sizes: no I/O, no pixels, no clock. The size of every output 
 exact before the work is done.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from vlm_edge.errors import (
     MediaTooLarge,
-    TooManyImages,
     UnsupportedMedia,
     VisionBudgetExceeded,
     naming,
@@ -33,14 +32,16 @@ MAX_WEBP_SIDE = 16_383  # of the format
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one request may bring, the whole history included. More is refused.
 
-    max_body_bytes: of the HTTP body. max_text_bytes: of the body beside its payloads. max_images: pictures a request.
-    max_image_bytes: of one file, before base64. max_image_pixels: width x height of one source (the default is vLLM's
-    own limit). max_image_tokens and max_request_tokens: vision tokens of one prepared picture, and of all of a request.
+    max_body_bytes: of the HTTP body, unpacked. max_text_bytes: of the body beside its payloads. max_images: pictures a
+    prompt; most requests are one, and max_total_images is for those that hold many. max_image_bytes: of one file,
+    before base64. max_image_pixels: width x height of one source (the default is vLLM's own limit). max_image_tokens
+    and max_request_tokens: vision tokens of one prepared picture, and of all of a prompt.
     """
 
     max_body_bytes: int = 64 * 1024 * 1024
     max_text_bytes: int = MAX_TEXT_BYTES
     max_images: int = 20
+    max_total_images: int = 200
     max_image_bytes: int = 32 * 1024 * 1024
     max_image_pixels: int = 178_956_970
     max_image_tokens: int = 16_384
@@ -70,6 +71,7 @@ class PicturePlan(msgspec.Struct, frozen=True):
     size: Size  # as sent
     tokens: int
     tokens_before: int  # of the original
+    prompt: int | None = 0  # which of the request's prompts it stands in; None: in all of them
 
     @property
     def action(self) -> Literal["kept", "resized", "converted"]:
@@ -86,14 +88,33 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(picture.tokens for picture in self.pictures)
 
 
-def plan(probes: Sequence[tuple[str, Probe]], profile: Profile, model: Model, limits: Limits) -> Plan:
-    """The plan for the pictures of one request, each with its place. Raises the RequestErrors of its parts."""
+class Subject(NamedTuple):
+    """A picture to plan: where it stands, and what its headers say."""
+
+    place: str
+    probe: Probe
+    prompt: int | None = 0
+
+
+def plan(subjects: Sequence[Subject], profile: Profile, model: Model, limits: Limits) -> Plan:
+    """The plan for the pictures of one request. Raises the RequestErrors of its parts."""
     pictures = []
-    for place, probe in probes:
-        with naming(place):
-            pictures.append(plan_picture(place, probe, profile, model.rule, limits))
-    counted = model.rule.images([picture.size for picture in pictures])
-    return Plan([msgspec.structs.replace(one, tokens=tokens) for one, tokens in zip(pictures, counted, strict=True)])
+    for subject in subjects:
+        with naming(subject.place):
+            planned = plan_picture(subject.place, subject.probe, profile, model.rule, limits)
+            pictures.append(msgspec.structs.replace(planned, prompt=subject.prompt))
+    return Plan(_counted(pictures, model.rule))
+
+
+def _counted(pictures: Sequence[PicturePlan], rule: Rule) -> list[PicturePlan]:
+    """With the tokens that each has among the others of its prompt."""
+    counts = {prompt: iter(rule.images([one.size for one in together])) for prompt, together in _prompts(pictures)}
+    return [msgspec.structs.replace(one, tokens=next(counts[one.prompt])) for one in pictures]
+
+
+def _prompts(pictures: Sequence[PicturePlan]) -> Iterator[tuple[int | None, list[PicturePlan]]]:
+    prompts = dict.fromkeys(one.prompt for one in pictures)
+    yield from ((prompt, [one for one in pictures if one.prompt == prompt]) for prompt in prompts)
 
 
 def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits: Limits) -> PicturePlan:
@@ -108,12 +129,9 @@ def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits:
     return PicturePlan(place, probe, target, size, rule.image(size), tokens_before)
 
 
-def check_count(places: Sequence[str], profile: Profile, limits: Limits) -> None:
-    """Raises TooManyImages, about the first place too many. Asked before anything is probed."""
-    allowed = limits.max_images if profile.max_images is None else min(profile.max_images, limits.max_images)
-    if len(places) > allowed:
-        with naming(places[allowed]):
-            raise TooManyImages(len(places), allowed)
+def max_images(profile: Profile, limits: Limits) -> int:
+    """Pictures that one prompt may hold."""
+    return limits.max_images if profile.max_images is None else min(profile.max_images, limits.max_images)
 
 
 def check_bytes(found: int, limits: Limits) -> None:
@@ -128,9 +146,13 @@ def check_budget(plan: Plan, limits: Limits) -> None:
         if picture.tokens > limits.max_image_tokens:
             with naming(picture.place):
                 raise VisionBudgetExceeded("picture", picture.tokens, limits.max_image_tokens)
-    if plan.tokens > limits.max_request_tokens:
-        with naming(max(plan.pictures, key=lambda picture: picture.tokens).place):
-            raise VisionBudgetExceeded("request", plan.tokens, limits.max_request_tokens)
+    shared = [picture for picture in plan.pictures if picture.prompt is None]
+    for prompt, own in _prompts(plan.pictures):
+        pictures = own if prompt is None else [*shared, *own]
+        tokens = sum(picture.tokens for picture in pictures)
+        if tokens > limits.max_request_tokens:
+            with naming(max(pictures, key=lambda picture: picture.tokens).place):
+                raise VisionBudgetExceeded("request", tokens, limits.max_request_tokens)
 
 
 def fits(probe: Probe, profile: Profile) -> bool:

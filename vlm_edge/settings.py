@@ -11,16 +11,19 @@ import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from vlm_edge.choice import ProfileRule
 from vlm_edge.errors import ConfigError, EdgeError, UnknownModel
+from vlm_edge.fetch import FetchSettings
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.media.profile import Profile
 from vlm_edge.plan import Limits, Model
+from vlm_edge.policies import Policies
 from vlm_edge.tokens import lookup, model_type
+from vlm_edge.upload import UploadSettings
 from vlm_edge.workers import WorkerSettings
 
 PREFIX = "VLM_EDGE_"
@@ -55,21 +58,23 @@ def _shipped_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "profiles"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set. `Settings()` is complete.
+class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set, the policies' own keys among it. `Settings()` is complete.
 
     default_profile: for requests that neither name a profile nor meet a rule. profile_folders: *.toml files to add,
-    relative to the settings file. remote: http(s) URLs of pictures are refused, or passed on unseen and uncounted.
-    models: served name (`*` allowed) → how it counts; names of known families need no entry.
+    relative to the settings file. api_keys: if there are any, requests must bear one of them before anything is done
+    for them. models: served name (`*` allowed) → how it counts; names of known families need no entry.
     """
 
     default_profile: str = "standard"
     profiles: dict[str, Profile] = msgspec.field(default_factory=shipped_profiles)
     profile_folders: tuple[str, ...] = ()
     rules: tuple[ProfileRule, ...] = ()
-    remote: Literal["refuse", "pass"] = "refuse"
-    models: dict[str, ModelSettings] = {}
+    api_keys: tuple[str, ...] = ()
+    models: dict[str, ModelSettings] = msgspec.field(default_factory=dict)
     limits: Limits = msgspec.field(default_factory=Limits)
+    upload: UploadSettings = msgspec.field(default_factory=UploadSettings)
+    fetch: FetchSettings = msgspec.field(default_factory=FetchSettings)
     workers: WorkerSettings = msgspec.field(default_factory=WorkerSettings)
     gateway: GatewaySettings = msgspec.field(default_factory=GatewaySettings)
 

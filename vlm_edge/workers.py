@@ -1,7 +1,8 @@
 """Workers: bounded threads and a bounded queue before them; the only way into slow work."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TypeVar
@@ -11,6 +12,7 @@ import msgspec
 from vlm_edge.errors import Overloaded
 
 T = TypeVar("T")
+Given = TypeVar("Given")
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,9 +30,9 @@ class Workers:
     """Jobs are module-level functions over values that pickle, so that they could as well run in processes."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        threads = settings.threads or os.cpu_count() or 1
-        self.allowed = threads + settings.max_waiting
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlm-edge")
+        self.threads = settings.threads or os.cpu_count() or 1
+        self.allowed = self.threads + settings.max_waiting
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="vlm-edge")
         self._lock = Lock()
         self._pending = 0
 
@@ -56,3 +58,18 @@ class Workers:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def in_order(pool: ThreadPoolExecutor, work: Callable[[Given], T], items: Iterable[Given], ahead: int) -> Iterator[T]:
+    """Results in order, with at most `ahead` items under way, so that a million of them need no million futures."""
+    under_way: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            under_way.append(pool.submit(work, item))
+            if len(under_way) >= ahead:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        for future in under_way:
+            future.cancel()

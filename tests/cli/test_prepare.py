@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from tests.cli.command import good, told, vlm_edge
-from tests.samples import PHONE, chat, data_url, image_part, jpeg, opened, sent_picture, text_part
+from tests.samples import PHONE, chat, data_url, image_part, jpeg, opened, picture_of, sent_picture, text_part
 
 
 def test_the_picture_is_prepared() -> None:
@@ -85,3 +85,39 @@ def test_a_report_that_cannot_be_written_is_one_line() -> None:
     assert "Traceback" not in run.stderr.decode()
     assert run.returncode in (1, 2)
     assert "/nowhere/report.json" in run.stderr.decode()
+
+
+# Batch files
+
+
+def line(custom_id: str, body: bytes, url: str = "/v1/chat/completions") -> bytes:
+    return b'{"custom_id": "%s", "method": "POST", "url": "%s", "body": %s}' % (custom_id.encode(), url.encode(), body)
+
+
+def test_each_line_of_a_batch_file_is_prepared_and_the_rest_of_it_stays() -> None:
+    photo = chat(image_part(PHONE.read_bytes()))
+    text = line("text", b'{"messages": [{"role": "user", "content": "a"}], "seed": 1.0}')
+    scores = b'{"query": "a", "documents": [{"content": [%s]}]}' % orjson.dumps(image_part(jpeg(3000, 2000)))
+    run = vlm_edge(
+        "prepare", "--batch", stdin=b"\n".join([line("photo", photo), text, b"", line("s", scores, "/rerank")])
+    )
+    good(run)
+    first, second, third, fourth = run.stdout.splitlines()
+    assert opened(sent_picture(orjson.dumps(orjson.loads(first)["body"]))).size == (1008, 756)
+    assert first.startswith(b'{"custom_id": "photo", "method": "POST", "url": "/v1/chat/completions", "body": {')
+    assert (second, third) == (text, b"")
+    [document] = orjson.loads(fourth)["body"]["documents"]
+    assert opened(picture_of(document["content"][0]["image_url"]["url"])).size == (1008, 672)
+
+
+def test_lines_that_are_refused_are_listed_and_the_others_done(tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    lines = [line("a", chat(image_part(b"<html>"))), line("b", chat(image_part(jpeg(60, 60)))), b"{"]
+    run = vlm_edge("prepare", "--batch", "--report", report, stdin=b"\n".join(lines))
+    assert run.returncode == 1
+    assert run.stdout == lines[1] + b"\n"
+    refused = run.stderr.decode().splitlines()
+    assert [words.partition(": ")[0] for words in refused] == ["line 1", "line 3"]
+    assert "body.messages[0].content[0]" in refused[0]
+    reports = [orjson.loads(text) for text in report.read_bytes().splitlines()]
+    assert [one.get("code", "done") for one in reports] == ["unsupported_media", "done", "invalid_json"]

@@ -129,7 +129,7 @@ def test_headers_about_one_connection_end_with_it(backend: Recorder, port: int) 
         "X-Stays: 1",
     )
     ask(port, head + b"{}")
-    assert {name for name, _ in backend.last.headers} == {b"host", b"content-length", b"x-stays"}
+    assert {name for name, _ in backend.last.headers} == {b"host", b"content-length", b"x-stays", b"x-modality-type"}
 
 
 @pytest.mark.parametrize(

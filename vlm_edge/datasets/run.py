@@ -3,9 +3,8 @@
 import errno
 import os
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +13,7 @@ import msgspec
 from vlm_edge.edge import Edge
 from vlm_edge.errors import EdgeError
 from vlm_edge.report import PictureReport
+from vlm_edge.workers import in_order
 
 EXTENSIONS = {
     "image/jpeg": (".jpg", ".jpeg", ".jpe", ".jfif"),
@@ -47,24 +47,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 def resize_all(edge: Edge, job: Job, files: Iterable[Path], threads: int) -> Iterator[Item]:
     """One Item a file, in the order of the files. A file that fails is an Item too, and stops nothing."""
     with ThreadPoolExecutor(threads, thread_name_prefix="vlm-edge-resize") as pool:
-        yield from _in_order(pool, lambda file: resize_file(edge, job, file), files, ahead=4 * threads)
-
-
-def _in_order(
-    pool: ThreadPoolExecutor, work: Callable[[Path], Item], files: Iterable[Path], ahead: int
-) -> Iterator[Item]:
-    """Results in order, with at most `ahead` files under way, so that a million of them need no million futures."""
-    under_way: deque[Future[Item]] = deque()
-    try:
-        for file in files:
-            under_way.append(pool.submit(work, file))
-            if len(under_way) >= ahead:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    finally:
-        for future in under_way:
-            future.cancel()
+        yield from in_order(pool, lambda file: resize_file(edge, job, file), files, ahead=4 * threads)
 
 
 def resize_file(edge: Edge, job: Job, file: Path) -> Item:

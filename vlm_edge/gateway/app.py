@@ -12,14 +12,16 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 import vlm_edge
+from vlm_edge.access import check_of, let_in
 from vlm_edge.edge import Decision, Edge
 from vlm_edge.errors import EdgeError
 from vlm_edge.gateway.upstream import Upstream
 from vlm_edge.metrics import CONTENT_TYPE, Metrics
-from vlm_edge.middleware import ClientLeft, EdgeMiddleware, read_body, refuse
+from vlm_edge.middleware import EdgeMiddleware, refuse
 from vlm_edge.plan import PicturePlan, check_budget
 from vlm_edge.requests.endpoints import CHAT, CHAT_PATH
 from vlm_edge.settings import Settings
+from vlm_edge.upload import ClientLeft, read_body
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
@@ -56,12 +58,14 @@ class Estimate:
 
     def __init__(self, edge: Edge) -> None:
         self.edge = edge
+        self.check = check_of(edge.settings.api_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            limits = self.edge.settings.limits
-            body = await read_body(scope, receive, limits.max_body_bytes)
+            await let_in(self.check, scope)
+            settings = self.edge.settings
+            body = await read_body(scope, receive, settings.limits.max_body_bytes, settings.upload)
             path = request.query_params.get("path", CHAT_PATH)
             found = self.edge.find(path, body)
             decision = self.edge.plan(found, request.headers) if found else None

@@ -17,8 +17,9 @@ from yarl import URL
 
 from vlm_edge.errors import BackendTimeout, BackendUnavailable, EdgeError
 from vlm_edge.gateway.config import GatewaySettings
-from vlm_edge.middleware import REPORT_KEY, ClientLeft, posted_path, refuse
-from vlm_edge.requests.endpoints import CHAT, ENDPOINTS
+from vlm_edge.middleware import REPORT_KEY, posted_path, refuse
+from vlm_edge.requests.endpoints import CHAT, ENDPOINTS, Dialect
+from vlm_edge.upload import ClientLeft
 
 log = logging.getLogger("vlm_edge.gateway")
 
@@ -87,9 +88,9 @@ class Upstream:
                 return
             except EdgeError as error:
                 log.warning("%s %s: %s", scope["method"], scope["path"][:200], error.code)
-                await refuse(error, CHAT, request.receive, send)
+                await refuse(error, _dialect(scope), request.receive, send)
                 return
-            await self._stream(response, send)
+            await self._stream(response, _dialect(scope), send)
 
     async def _ask(self, scope: Scope, request: "_Request") -> aiohttp.ClientResponse:
         """The response, as soon as its headers are there. Raises BackendUnavailable, BackendTimeout, ClientLeft."""
@@ -114,16 +115,16 @@ class Upstream:
                 raise ClientLeft from None
             raise BackendUnavailable("closed the connection without an answer") from None
 
-    async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
+    async def _stream(self, response: aiohttp.ClientResponse, dialect: Dialect, send: Send) -> None:
         start = {"type": "http.response.start", "status": response.status, "headers": _response_headers(response)}
         await send(start)
         try:
             async for chunk in self._chunks(response):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except (aiohttp.ClientError, ConnectionError):
-            await _break_off(BackendUnavailable("broke off its answer"), response, send)
+            await _break_off(BackendUnavailable("broke off its answer"), response, dialect, send)
         except TimeoutError:
-            await _break_off(BackendTimeout(self.settings.idle_timeout_s), response, send)
+            await _break_off(BackendTimeout(self.settings.idle_timeout_s), response, dialect, send)
         else:
             await send({"type": "http.response.body", "body": b""})
 
@@ -244,9 +245,13 @@ def _end_to_end(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes
     return [(name, value) for name, value in headers if name.lower() not in gone]
 
 
-async def _break_off(error: EdgeError, response: aiohttp.ClientResponse, send: Send) -> None:
+def _dialect(scope: Scope) -> Dialect:
+    return ENDPOINTS.get(posted_path(scope), CHAT)
+
+
+async def _break_off(error: EdgeError, response: aiohttp.ClientResponse, dialect: Dialect, send: Send) -> None:
     """End an answer that has begun: in a stream by an event, as vLLM does; else by leaving it visibly incomplete."""
     log.warning("answer broken off: %s", error.code)
     if response.content_type == "text/event-stream":
-        event = orjson.dumps(CHAT.error_body(error))
-        await send({"type": "http.response.body", "body": b"\n\ndata: %s\n\n" % event})
+        event = b"\n\n%sdata: %s\n\n" % (dialect.error_event, orjson.dumps(dialect.error_body(error)))
+        await send({"type": "http.response.body", "body": event})

@@ -13,6 +13,7 @@ import orjson
 import pybase64
 
 from vlm_edge.errors import InvalidDataUrl
+from vlm_edge.media.source import Bytes
 
 _WHITESPACE = b" \t\r\n\f\v"
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
@@ -24,6 +25,16 @@ _SPELLINGS = (
 )
 # The first characters tell, but for odd cases that `decode` sees, whether a payload has to be mended.
 _SAMPLE = 4_096
+
+
+class File(Bytes, frozen=True):
+    """A file that came as it is, not in a data URL."""
+
+    def decode(self) -> bytes:
+        return self.data
+
+    def canonical(self, media_type: str, data: bytes) -> bool:
+        return False
 
 
 class Payload(msgspec.Struct, frozen=True):
@@ -66,7 +77,7 @@ class Payload(msgspec.Struct, frozen=True):
     def canonical(self, media_type: str, data: bytes) -> bool:
         """Whether the URL came as `build` would write it for this file, so that every server reads it alike."""
         head = f"data:{media_type};base64"
-        return self.clean and self.head == head and self.text == pybase64.b64encode(data)
+        return self.clean and self.head == head and self.text == encode(data)
 
 
 def parse(url: str, payload: bytes | memoryview | None = None) -> Payload:
@@ -86,9 +97,19 @@ def parse(url: str, payload: bytes | memoryview | None = None) -> Payload:
     return Payload(head, _mended(bytes(text), escaped=payload is not None), clean=False)
 
 
+def parse_base64(media_type: str, text: str, payload: bytes | memoryview | None = None) -> Payload:
+    """The payload of a file that is sent as base64 alone, with its media type beside it; else as `parse`."""
+    return parse(f"data:{media_type};base64,{'' if payload is not None else text}", payload)
+
+
 def build(media_type: str, data: bytes) -> bytes:
     """A data URL in the only spelling that every server reads."""
-    return b"data:%s;base64,%s" % (media_type.encode(), pybase64.b64encode(data))
+    return b"data:%s;base64,%s" % (media_type.encode(), encode(data))
+
+
+def encode(data: bytes) -> bytes:
+    """A file as base64 alone."""
+    return pybase64.b64encode(data)
 
 
 def _clean(sample: bytes | memoryview, length: int) -> bool:

@@ -1,12 +1,14 @@
 """
 Body: the raw bytes of a request, its skeleton, and the places of its strings.
 
-A request is a small JSON skeleton around megabytes of base64. Each payload (the run between `;base64,` and the closing
-quote) is cut out before parsing, and new media are spliced into the raw bytes, so every other byte stays as it was.
+A request is a small JSON skeleton around megabytes of base64. Each payload (the run between `;base64,`, or an opening
+quote, and the closing quote) is cut out before parsing, and new media are spliced into the raw bytes, so every other
+byte stays as it was.
 
-A cut is safe wherever it lands: `;base64,` can stand only inside a string; a cut begins after it and ends before the
-next quote, which no backslash precedes and which so ends that string. It takes away characters of one string and
-nothing else. What cannot be cut is parsed whole and found all the same.
+A cut is safe wherever it lands. It begins inside a string: `;base64,` can stand nowhere else, and between the strings
+of a JSON text no letter or digit follows a quote. It ends before the next quote, which no backslash precedes and which
+so ends that string. It takes away characters of one string and nothing else. What cannot be cut is parsed whole and
+found all the same.
 """
 
 import json
@@ -30,8 +32,11 @@ MARKER = b";base64,"
 BACKSLASH = ord("\\")
 # A smaller body is parsed whole: that costs less than looking for what to cut.
 MIN_BODY_BYTES = 16 * 1024
-# Likewise a smaller payload is left in.
-MIN_CUT_BYTES = 256
+# A shorter run without quotes may be left in.
+MIN_RUN_BYTES = 4 * 1024
+_STEP_BYTES = MIN_RUN_BYTES // 2
+# What a payload without a marker begins with: base64 of either alphabet, slashes escaped or not.
+_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]|\\/){64}")
 # More text than any prompt has: parsing it would hold up the event loop.
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 
@@ -95,17 +100,29 @@ class Body(msgspec.Struct, frozen=True):
 
 
 def find_cuts(raw: Raw) -> Sequence[Cut]:
+    """The payloads, found by leaps from quote to quote: every run of MIN_RUN_BYTES without one covers a whole step."""
     cuts: list[Cut] = []
-    at = raw.find(MARKER)
-    while at >= 0:
-        start = at + len(MARKER)
-        stop = raw.find(b'"', start)
+    at = behind = 0
+    while at < len(raw):
+        if raw.find(b'"', at, at + _STEP_BYTES) >= 0:
+            at += _STEP_BYTES
+            continue
+        start, stop = raw.rfind(b'"', behind, at) + 1, raw.find(b'"', at + _STEP_BYTES)
         if stop < 0:
             break
-        if stop - start >= MIN_CUT_BYTES and raw[stop - 1] != BACKSLASH:
-            cuts.append(Cut(start, stop))
-        at = raw.find(MARKER, stop)  # a marker before this quote would have run to it as well
+        payload = _payload_start(raw, start, stop)
+        if payload and raw[stop - 1] != BACKSLASH:
+            cuts.append(Cut(payload, stop))
+        at = behind = stop + 1
     return cuts
+
+
+def _payload_start(raw: Raw, start: int, stop: int) -> int:
+    """Where in a run without quotes its payload begins; 0 if it has none."""
+    if start and _BASE64.match(raw, start):
+        return start
+    marker = raw.find(MARKER, start, stop)
+    return marker + len(MARKER) if marker >= 0 else 0
 
 
 def _without(raw: Raw, cuts: Sequence[Cut]) -> bytes:

@@ -1,16 +1,146 @@
-"""MediaPart: one picture, video or sound in a request, as a dialect found it."""
+"""
+MediaPart: one picture, video or sound in a request, as a dialect found it; and vLLM's way to tell which part is one.
 
-from typing import Literal
+A part of known type without `uuid` is read by its type; any other by the first media key it has, in vLLM's order
+(renderers/chat_utils). So nothing that vLLM would load slips past in an unusual dress.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import msgspec
+import orjson
 
 from vlm_edge.requests.body import Path
 
-Modality = Literal["image", "video", "audio"]
+Modality = Literal["image", "video", "audio", "prompt_embeds"]
+
+# Media key of a part → what it is, and the key of the data inside it (the value may also be the data itself). In vLLM's
+# order, in which the first key that is there wins.
+MEDIA_KEYS: dict[str, tuple[Modality, str]] = {
+    "image_url": ("image", "url"),
+    "image_pil": ("image", ""),
+    "image_embeds": ("image", ""),
+    "audio_embeds": ("audio", ""),
+    "video_embeds": ("video", ""),
+    "prompt_embeds": ("prompt_embeds", ""),
+    "audio_url": ("audio", "url"),
+    "input_audio": ("audio", "data"),
+    "video_url": ("video", "url"),
+}
+
+EMBEDS_KEYS = frozenset(key for key in MEDIA_KEYS if key.endswith("_embeds"))
+
+KEY_OF_TYPE = {"input_image": "image_url", **{key: key for key in MEDIA_KEYS}}
+
+TEXT_TYPES = frozenset("text thinking input_text output_text refusal tool_reference".split())
+
+
+class Edit(NamedTuple):
+    """A change to the body: JSON text in place of the value at a path, or right before or after it."""
+
+    path: Path
+    text: bytes
+    side: Literal["", "before", "after"] = ""
+
+
+class Context(msgspec.Struct, frozen=True):
+    """Where parts stand. prompt: which of the request's prompts they belong to, None for all of them.
+
+    note: the type of a text part that may stand in their place, "" where none may. reads_uuid: whether vLLM does.
+    """
+
+    prompt: int | None = 0
+    role: str = ""
+    note: str = ""
+    reads_uuid: bool = True
+
+
+NOWHERE = Context()
 
 
 class MediaPart(msgspec.Struct, frozen=True):
-    place: str  # as errors name it: messages[3].content[1]
-    path: Path  # of the string that holds the URL, in the parsed body
+    """Paths lead through the parsed body.
+
+    source: path of the string that holds the data. url: that string, its payload cut out; None where there is none.
+    bare: the string is base64 alone, and `media_type` leads to what says its type. plain: the edits that take the
+    uuid away and leave the same part.
+    """
+
+    part: Path
     modality: Modality
-    url: str | None  # that string, its payload cut out; None where there is none
+    source: Path
+    url: str | None
+    context: Context = NOWHERE
+    bare: bool = False
+    media_type: Path | None = None
+    embeds: bool = False
+    uuid: str | None = None
+    plain: tuple[Edit, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """As errors name it: messages[3].content[1]."""
+        return place(self.part)
+
+
+def place(path: Path) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def find_content(content: Any, path: Path, context: Context) -> Iterator[MediaPart]:
+    """The media of a content list, which may hold bare strings."""
+    for index, part in enumerate(content) if isinstance(content, list) else ():
+        if isinstance(part, dict):
+            yield from find_part(part, (*path, index), context)
+
+
+def find_part(part: dict[str, Any], path: Path, context: Context = NOWHERE) -> Iterator[MediaPart]:
+    """The medium of a part, if it is one. Cached or embedded media have no URL."""
+    uuid = part.get("uuid") if context.reads_uuid else None
+    key = _media_key(part, uuid)
+    if key is None:
+        return
+    modality, inner = MEDIA_KEYS[key]
+    value, source = part.get(key), (*path, key)
+    if isinstance(value, dict):
+        value, source = value.get(inner), (*source, inner)
+    yield MediaPart(
+        part=path,
+        modality=modality,
+        source=source,
+        url=value if inner and isinstance(value, str) else None,
+        context=context,
+        bare=inner == "data",
+        embeds=key in EMBEDS_KEYS,
+        uuid=None if uuid is None else str(uuid),
+        plain=() if uuid is None else tuple(_without_uuid(part, path, key)),
+    )
+
+
+def find_url(value: Any, path: Path, modality: Modality, context: Context = NOWHERE) -> Iterator[MediaPart]:
+    """A medium that is a URL and nothing else."""
+    if value and isinstance(value, str):
+        yield MediaPart(path, modality, path, value, context)
+
+
+def _media_key(part: dict[str, Any], uuid: Any) -> str | None:
+    kind = part.get("type")
+    if uuid is None and isinstance(kind, str):
+        if kind in KEY_OF_TYPE:
+            return KEY_OF_TYPE[kind]
+        if kind in TEXT_TYPES:
+            return None
+    return next((key for key in MEDIA_KEYS if key in part), None)
+
+
+def _without_uuid(part: dict[str, Any], path: Path, key: str) -> Iterator[Edit]:
+    """Without a uuid vLLM goes by the type, and wants a URL inside an object."""
+    kind = orjson.dumps(key)
+    yield Edit((*path, "uuid"), b"null" if "type" in part else b'null,"type":' + kind)
+    if "type" in part and part["type"] != key:
+        yield Edit((*path, "type"), kind)
+    inner = MEDIA_KEYS[key][1]
+    if inner == "url" and isinstance(part[key], str):
+        yield Edit((*path, key), b'{"url":', "before")
+        yield Edit((*path, key), b"}", "after")

@@ -1,0 +1,39 @@
+"""Stray media: data URLs in requests that are not known to carry any."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from vlm_edge.errors import InvalidJson, TextTooLarge
+from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Raw
+
+# A body without any of these holds no data URL, whatever else it is.
+_SIGNS = (b"base64", b"\\u")
+_HEAD = 512
+
+
+def holds_data_url(raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> bool:
+    """Whether a string of the body looks like a data URL. A body that cannot be read is not ours to judge."""
+    if all(raw.find(sign) < 0 for sign in _SIGNS):
+        return False
+    try:
+        body = Body.read(raw, max_text_bytes)
+    except (InvalidJson, TextTooLarge):
+        return False
+    return any(_looks_like_one(string) for string in _strings(body.value))
+
+
+def _looks_like_one(string: str) -> bool:
+    head = string[:_HEAD].lstrip().lower()
+    return head.startswith("data:") and "base64" in head
+
+
+def _strings(value: Any) -> Iterator[str]:
+    values = [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
