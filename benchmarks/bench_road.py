@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import orjson
 import pyvips
 from common import (
     CHAT_PATH,
@@ -42,7 +41,7 @@ from PIL import Image, ImageOps
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from vlm_edge import Edge, EdgeMiddleware, Settings, Size
 from vlm_edge.edge import find

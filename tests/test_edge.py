@@ -30,12 +30,14 @@ from tests.samples import (
     image_part,
     jpeg,
     opened,
+    picture_of,
     png,
     sent_picture,
     text_part,
 )
+from tests.servers import Recorder, served
 from vlm_edge.choice import ProfileRule
-from vlm_edge.edge import Edge, find, prepare_picture
+from vlm_edge.edge import Edge, Prepared, find, prepare_picture
 from vlm_edge.errors import (
     CorruptMedia,
     EdgeError,
@@ -51,9 +53,11 @@ from vlm_edge.errors import (
     UnsupportedMedia,
     VisionBudgetExceeded,
 )
+from vlm_edge.fetch import FetchSettings
 from vlm_edge.media.profile import Profile
 from vlm_edge.plan import Limits
 from vlm_edge.requests.body import MIN_BODY_BYTES
+from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.settings import Settings, shipped_profiles
 from vlm_edge.tokens import lookup
 from vlm_edge.workers import WorkerSettings
@@ -662,3 +666,161 @@ def test_unsupported_is_what_the_corpus_calls_so(edge: Edge, corpus: Path) -> No
     for name in names:
         with pytest.raises((UnsupportedMedia, CorruptMedia)):
             edge.picture((corpus / name).read_bytes())
+
+
+# Dialects and policies
+
+
+def anthropic(source: dict[str, Any]) -> bytes:
+    blocks = [
+        {"type": "text", "text": "a"},
+        {"type": "image", "source": source, "cache_control": {"type": "ephemeral"}},
+    ]
+    return orjson.dumps({"model": QWEN, "max_tokens": 8, "messages": [{"role": "user", "content": blocks}]})
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize("pad", [0, MIN_BODY_BYTES])
+@pytest.mark.parametrize("declared", ["image/jpeg", "image/png", "", "x,y;base64,z", None])
+def test_bare_base64_is_replaced_with_its_type_and_all_else_stays(edge: Edge, declared: str | None, pad: int) -> None:
+    source = {"type": "base64", "data": b64(LARGE)} | ({} if declared is None else {"media_type": declared})
+    body = anthropic(source) + b" " * pad
+    prepared = orjson.loads(edge.prepare("/v1/messages", body).body[:])
+    sent = prepared["messages"][0]["content"][1]["source"]
+    assert opened(base64.b64decode(sent["data"], validate=True)).size == (1008, 504)
+    expected = orjson.loads(body)
+    expected["messages"][0]["content"][1]["source"] = source | {"media_type": "image/jpeg", "data": sent["data"]}
+    assert prepared == expected
+
+
+def test_bare_base64_of_a_picture_inside_its_profile_stays(edge: Edge) -> None:
+    body = anthropic({"type": "base64", "media_type": "image/jpeg", "data": b64(SMALL)})
+    assert edge.prepare("/v1/messages", body).body == body
+
+
+@pytest.mark.parametrize(("data", "code"), [("", "invalid_data_url"), ("PGh0bWw+", "unsupported_media"), ("?", None)])
+def test_bare_base64_that_is_no_picture_is_refused(edge: Edge, data: str, code: str | None) -> None:
+    with pytest.raises(EdgeError) as caught:
+        edge.prepare("/v1/messages", anthropic({"type": "base64", "media_type": "image/png", "data": data}))
+    assert caught.value.code == (code or "invalid_data_url")
+    assert caught.value.param == "messages[0].content[1]"
+
+
+def test_a_path_that_is_known_and_a_body_of_no_media_pass(edge: Edge) -> None:
+    for path in ENDPOINTS:
+        body = b'{"model": "m", "input": "a", "prompt": "b", "query": "c", "documents": ["d"]}'
+        assert edge.prepare(path, body) == Prepared(body, None)
+
+
+def test_pictures_are_limited_a_prompt_and_a_request() -> None:
+    edge = made(limits=Limits(max_images=2, max_total_images=3))
+    conversation = [{"role": "user", "content": [image_part(SMALL)]}]
+
+    def batch(count: int) -> bytes:
+        return orjson.dumps({"model": QWEN, "messages": [conversation] * count})
+
+    assert edge.prepare("/v1/chat/completions/batch", batch(3)).report
+    with pytest.raises(TooManyImages) as caught:
+        edge.prepare("/v1/chat/completions/batch", batch(4))
+    assert caught.value.param == "messages[3][0].content[0]"
+    with pytest.raises(TooManyImages):
+        edge.prepare(CHAT_PATH, chat(*[image_part(SMALL)] * 3))
+
+
+def test_vision_tokens_are_limited_a_prompt() -> None:
+    tokens = 36 * 18  # of LARGE, resized
+    edge = made(limits=Limits(max_request_tokens=tokens))
+    image = {"content": [image_part(LARGE)]}
+    assert edge.prepare("/v2/embed", orjson.dumps({"model": QWEN, "images": [data_url(LARGE)] * 3})).report
+    assert edge.prepare("/score", orjson.dumps({"model": QWEN, "queries": "a", "documents": [image, image]})).report
+    with pytest.raises(VisionBudgetExceeded) as caught:
+        edge.prepare("/score", orjson.dumps({"model": QWEN, "queries": image, "documents": ["a", image]}))
+    assert caught.value.found == 2 * tokens
+
+
+def test_a_uuid_is_taken_away_and_the_picture_stays(edge: Edge) -> None:
+    part = {"type": "text", "text": "a", "uuid": "u", "image_url": data_url(LARGE), "x": 1}
+    [sent] = orjson.loads(edge.prepare(CHAT_PATH, chat(part)).body[:])["messages"][0]["content"]
+    assert opened(picture_of(sent["image_url"].pop("url"))).size == (1008, 504)
+    assert sent == {"type": "image_url", "text": "a", "uuid": None, "image_url": {}, "x": 1}
+
+
+def test_names_become_the_clients_own() -> None:
+    edge = made(uuid="namespace")
+    part = {"type": "image_url", "image_url": {"url": data_url(SMALL)}, "uuid": "u"}
+
+    def name(**headers: str) -> str:
+        [sent] = orjson.loads(edge.prepare(CHAT_PATH, chat(part), headers).body[:])["messages"][0]["content"]
+        assert sent == part | {"uuid": sent["uuid"]}
+        uuid: str = sent["uuid"]
+        return uuid
+
+    ours, theirs = name(authorization="Bearer a"), name(authorization="Bearer b")
+    assert len({ours, theirs, name(), name(**{"Authorization": "Bearer a", PROFILE_HEADER: "document"})}) == 4
+    assert name(Authorization="Bearer a") == ours
+    cached = {"type": "image_url", "image_url": None, "uuid": "u"}
+    [sent] = orjson.loads(edge.prepare(CHAT_PATH, chat(cached), {"authorization": "Bearer a"}).body[:])["messages"][0][
+        "content"
+    ]
+    assert sent["uuid"] == ours
+
+
+def test_old_pictures_become_notes_in_their_place() -> None:
+    edge = made(history="keep_last", limits=Limits(max_images=2))
+    turns = [{"role": "user", "content": [text_part("a"), image_part(SMALL)]} for _ in range(4)]
+    broken = [{"role": "user", "content": [image_part(b"nothing that could be read")]}]
+    body = orjson.dumps({"model": QWEN, "messages": broken + turns})
+    sent = orjson.loads(edge.prepare(CHAT_PATH, body).body[:])["messages"]
+    note = {"type": "text", "text": "[an earlier picture was left out]"}
+    assert [message["content"][-1] for message in sent] == [note] * 3 + [image_part(SMALL)] * 2
+    assert [message["content"][0] for message in sent[1:]] == [text_part("a")] * 4
+
+
+# Remote pictures
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Iterator[int]:
+    """A server of pictures; its port."""
+    with served(Recorder(body=LARGE, headers=[(b"content-type", b"text/plain")])) as port:
+        yield port
+
+
+def fetching(port: int) -> Edge:
+    return made(remote="fetch", fetch=FetchSettings(hosts=(f"127.0.0.1:{port}",), private_addresses=True))
+
+
+def test_a_remote_picture_is_fetched_and_sent_as_data(pictures: int) -> None:
+    body = chat(image_part(SMALL), *json_urls(f"http://127.0.0.1:{pictures}/a.png"))
+    prepared = fetching(pictures).prepare(CHAT_PATH, body)
+    assert opened(sent_picture(prepared.body, part=1)).size == (1008, 504)
+    assert prepared.report
+    assert [one.action for one in prepared.report.pictures] == ["kept", "resized"]
+    assert prepared.report.pictures[1].bytes_before == len(LARGE)
+
+
+@pytest.mark.anyio
+async def test_a_remote_picture_is_fetched_from_a_running_loop_as_well(pictures: int) -> None:
+    edge, body = fetching(pictures), chat(*json_urls(f"http://127.0.0.1:{pictures}/a.png"))
+    prepared = await edge.prepare_async(CHAT_PATH, body)
+    assert prepared.body == edge.prepare(CHAT_PATH, body).body
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.2/a.png", "file:///etc/passwd", "ftp://127.0.0.1/a", "http://["])
+def test_what_may_not_be_fetched_is_refused(pictures: int, url: str) -> None:
+    with pytest.raises(RemoteMediaRefused) as caught:
+        fetching(pictures).prepare(CHAT_PATH, chat(image_part(SMALL), *json_urls(url)))
+    assert caught.value.param == "messages[0].content[1]"
+
+
+def test_a_remote_video_is_not_fetched(pictures: int) -> None:
+    part = {"type": "video_url", "video_url": {"url": f"http://127.0.0.1:{pictures}/a.mp4"}}
+    with pytest.raises(RemoteMediaRefused):
+        fetching(pictures).prepare(CHAT_PATH, chat(part))
+
+
+def json_urls(*urls: str) -> list[dict[str, Any]]:
+    return [{"type": "image_url", "image_url": {"url": url}} for url in urls]

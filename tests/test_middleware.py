@@ -52,6 +52,7 @@ from tests.servers import (
 from vlm_edge import Edge, EdgeError, EdgeMiddleware, Settings
 from vlm_edge.plan import Limits
 from vlm_edge.report import Report
+from vlm_edge.upload import UploadSettings
 from vlm_edge.workers import WorkerSettings
 
 pytestmark = pytest.mark.anyio
@@ -276,6 +277,129 @@ async def test_other_paths_and_methods_pass_untouched(method: str, path: str) ->
     assert app.last.body == PHOTO
     assert app.last.header(b"content-length") == [b"%d" % len(PHOTO)]
     assert not [name for name in response.headers if name.startswith("x-vlm-edge")]
+
+
+STRAY = orjson.dumps({"avatar": {"pictures": ["a", data_url(jpeg(8, 8))]}})
+UNKNOWN_PATH = "/v1/files"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        STRAY,
+        STRAY.replace(b"data:", b" DATA:"),
+        STRAY.replace(b"data:", b"\\u0064ata:").replace(b";base64", b";b\\u0061se64"),
+        orjson.dumps(data_url(PHONE.read_bytes())),
+        orjson.dumps([{"url": "data:image/png;charset=utf-8;base64,AAAA"}]),
+    ],
+    ids=["plain", "odd case", "escaped", "large", "parameters"],
+)
+def test_a_data_url_on_an_unknown_path_is_refused(body: bytes) -> None:
+    app = Recorder()
+    with served(edged(app)) as port:
+        response = post(port, body, UNKNOWN_PATH)
+    assert (response.status_code, error_of(response)["code"]) == (400, "unexpected_media")
+    assert app.received == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        TEXT,
+        b'{"text": "write data:image/png;base64, before it"}',
+        b'{"x": "base64"',
+        b"\x00 base64",
+        b"",
+        orjson.dumps({"text": "data: base64 " * 100_000}).replace(b'"data:', b'"the data:'),
+    ],
+)
+def test_other_json_on_an_unknown_path_passes_byte_for_byte(body: bytes) -> None:
+    app = Recorder()
+    with served(edged(app)) as port:
+        assert post(port, body, UNKNOWN_PATH).status_code == 200
+    assert app.last.body == body
+
+
+def test_what_is_not_declared_to_be_plain_json_passes_unread() -> None:
+    app, packed = Recorder(), gzip.compress(STRAY)
+    with served(edged(app)) as port:
+        assert post(port, packed, UNKNOWN_PATH, {"Content-Encoding": "gzip"}).status_code == 200
+        assert app.last.body == packed
+        assert post(port, STRAY, UNKNOWN_PATH, {"content-type": "text/plain"}).status_code == 200
+
+
+def test_a_data_url_on_an_unknown_path_passes_where_the_settings_say_so() -> None:
+    app = Recorder()
+    with served(edged(app, unknown_paths="pass")) as port:
+        assert post(port, STRAY, UNKNOWN_PATH).status_code == 200
+    assert app.last.body == STRAY
+
+
+# Packed bodies, and slow ones
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_packed_body_reaches_the_app_unpacked(encoding: str) -> None:
+    pack = gzip.compress if encoding == "gzip" else zlib.compress
+    app = Recorder()
+    with served(edged(app)) as port:
+        assert post(port, pack(PHOTO), headers={"Content-Encoding": encoding}).status_code == 200
+        photo = app.last
+        assert post(port, pack(TEXT), headers={"Content-Encoding": encoding}).status_code == 200
+    assert opened(sent_picture(photo.body, part=1)).size == PHOTO_SIZE
+    assert app.last.body == TEXT
+    for received in (photo, app.last):
+        assert received.header(b"content-length") == [b"%d" % len(received.body)]
+        assert received.header(b"content-encoding") == []
+
+
+def test_a_bomb_is_refused() -> None:
+    with served(edged(Recorder(), limits=Limits(max_body_bytes=20_000_000))) as port:
+        response = post(port, gzip.compress(b" " * 50_000_000), headers={"Content-Encoding": "gzip"})
+    assert (response.status_code, error_of(response)["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"messages": ['])
+def test_a_body_that_does_not_come_is_given_up(sent: bytes) -> None:
+    app = Recorder()
+    with served(edged(app, upload=UploadSettings(idle_timeout_s=0.1))) as port, connected(port) as connection:
+        connection.sendall(post_head(CHAT_PATH, "Content-Length: 100", "Content-Type: application/json") + sent)
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"upload_timeout" in answer
+    assert app.received == []
+
+
+# Dialects
+
+
+def test_a_picture_for_anthropics_messages_is_prepared() -> None:
+    app = Recorder()
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PHONE.read_bytes()).decode()}
+    body = orjson.dumps({"messages": [{"role": "user", "content": [{"type": "image", "source": source}]}]})
+    with served(edged(app)) as port:
+        assert post(port, body, "/v1/messages").headers["x-vlm-edge-media"] == "images=1; resized=1"
+    sent = orjson.loads(app.last.body)["messages"][0]["content"][0]["source"]
+    assert (sent["type"], sent["media_type"]) == ("base64", "image/jpeg")
+    assert opened(base64.b64decode(sent["data"], validate=True)).size == PHOTO_SIZE
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "kind"),
+    [
+        ({"type": "base64", "media_type": "image/png", "data": "PGh0bWw+"}, 400, "invalid_request_error"),
+        ({"type": "url", "url": "http://127.0.0.1/a.png"}, 400, "invalid_request_error"),
+        ({"type": "base64", "data": "A" * 2_000_000}, 413, "request_too_large"),
+    ],
+)
+def test_an_error_of_anthropics_messages_has_its_shape(content: dict[str, str], status: int, kind: str) -> None:
+    body = orjson.dumps({"messages": [{"role": "user", "content": [{"type": "image", "source": content}]}]})
+    with served(edged(Recorder(), limits=Limits(max_body_bytes=1_000_000))) as port:
+        response = post(port, body, "/v1/messages")
+    assert response.status_code == status
+    assert response.json().keys() == {"type", "error"}
+    assert response.json()["error"].keys() == {"type", "message"}
+    assert (response.json()["type"], response.json()["error"]["type"]) == ("error", kind)
 
 
 @pytest.mark.parametrize("kind", ["lifespan", "websocket"])

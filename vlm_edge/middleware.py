@@ -192,11 +192,12 @@ def with_headers(headers: Iterable[tuple[bytes, bytes]], send: Send) -> Send:
 async def refuse(error: EdgeError, dialect: Dialect, receive: Receive, send: Send) -> None:
     """Answer in the words of the dialect. The client of an unread body may still upload: it gets the time to read."""
     unread = isinstance(error, _UNREAD)
+    uploading = unread and not isinstance(error, UploadTimeout)
     body = orjson.dumps(dialect.error_body(error))
     headers = _error_headers(error, len(body), close=unread)
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": unread})
-    if unread:
+    await send({"type": "http.response.body", "body": body, "more_body": uploading})
+    if uploading:
         await _drain(receive)
         await send({"type": "http.response.body", "body": b""})
 
