@@ -25,7 +25,9 @@ EdgeError
 │   ├── Unauthorized               401
 │   ├── UploadTimeout              408
 │   ├── BodyTooLarge               413
-│   │   └── TextTooLarge
+│   │   ├── TextTooLarge
+│   │   └── PackedTooTightly
+│   ├── InvalidEncoding
 │   └── UnsupportedEncoding        415
 └── ServerError                    5xx, the client can only come back
     ├── Overloaded                 503, with Retry-After
@@ -267,6 +269,20 @@ class TextTooLarge(BodyTooLarge):
         RequestError.__init__(
             self, f"the body has {found} bytes beside its media; at most {allowed} are allowed; send less text"
         )
+
+
+class PackedTooTightly(BodyTooLarge):
+    def __init__(self, received: int, ratio: int) -> None:
+        RequestError.__init__(
+            self, f"the body unpacks to more than {ratio} times its {received} bytes; send it uncompressed"
+        )
+
+
+class InvalidEncoding(RequestError):
+    code = "invalid_encoding"
+
+    def __init__(self, encoding: str, why: str) -> None:
+        super().__init__(f"the body is not valid {encoding}: {why}; send it whole and undamaged, or uncompressed")
 
 
 class UnsupportedEncoding(RequestError):

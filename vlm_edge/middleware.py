@@ -141,7 +141,8 @@ def posted_path(scope: Scope) -> str:
 def is_json(scope: Scope) -> bool:
     """Whether a body is declared to be JSON, and plain."""
     headers = Headers(raw=scope["headers"])
-    return "json" in headers.get("content-type", "").lower() and "content-encoding" not in headers
+    plain = headers.get("content-encoding", "").strip().lower() in ("", "identity")
+    return plain and "json" in headers.get("content-type", "").lower()
 
 
 def again(message: Message, receive: Receive) -> Receive:

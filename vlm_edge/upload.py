@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from vlm_edge.errors import BodyTooLarge, InvalidJson, UnsupportedEncoding, UploadTimeout
+from vlm_edge.errors import BodyTooLarge, InvalidEncoding, PackedTooTightly, UnsupportedEncoding, UploadTimeout
 from vlm_edge.requests.body import Raw
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ ALIASES = {"x-gzip": "gzip"}  # RFC 9110, 8.4.1.3
 def check_head(headers: Iterable[tuple[bytes, bytes]], allowed: int) -> Head:
     """Raises UnsupportedEncoding and BodyTooLarge."""
     declared, encodings = 0, b""
-    for name, value in headers:
-        name = name.lower()
+    for name, value in headers:  # ASGI has their names in lower case
         if name == b"content-length":
             declared = _length(value.strip())
         elif name == b"content-encoding":
@@ -100,13 +99,20 @@ def _encoding(values: bytes) -> str:
 
 async def first_message(receive: "Receive", timeouts: UploadSettings) -> "Message":
     """Raises UploadTimeout and ClientLeft. What it waited does not count in a `read_body` that follows."""
-    return await _Client(receive, timeouts).message()
+    receiving = _called(receive)
+    try:
+        waiting = receiving.send(None)
+    except StopIteration as done:
+        message: Message = done.value
+    else:
+        message = await _Client(receive, timeouts).in_time(_resumed(receiving, waiting))
+    return _heard(message)
 
 
 async def read_body(scope: "Scope", receive: "Receive", allowed: int, timeouts: UploadSettings) -> Raw:
     """The whole body of a request, decoded.
 
-    Raises UnsupportedEncoding, InvalidJson for a damaged encoding, UploadTimeout, ClientLeft, and BodyTooLarge as soon
+    Raises UnsupportedEncoding, InvalidEncoding for a damaged one, UploadTimeout, ClientLeft, and BodyTooLarge as soon
     as the bound is crossed or declared to be, by the bytes that come or by what they unpack to.
     """
     head, client = check_head(scope["headers"], allowed), _Client(receive, timeouts)
@@ -129,18 +135,21 @@ async def _read_encoded(client: "_Client", encoding: str, allowed: int) -> Raw:
         bound = min(allowed, max(RATIO_FREE_BYTES, MAX_RATIO * client.received))
         for start in range(0, len(piece), STEP_INPUT_BYTES):
             await _unpack(bytes(piece[start : start + STEP_INPUT_BYTES]), decoder, upload, bound)
+            if upload.length > allowed:
+                raise BodyTooLarge(upload.length, allowed)
+            if upload.length > bound:
+                raise PackedTooTightly(client.received, MAX_RATIO)
     decoder.end()
     return upload.body()
 
 
 async def _unpack(data: bytes, decoder: "Decoder", upload: "Upload", bound: int) -> None:
+    """Unpack all of the data, or a byte more than the bound."""
     full = False
-    while data or full:
+    while (data or full) and upload.length <= bound:
         room = min(STEP_OUTPUT_BYTES, bound + 1 - upload.length)  # one byte more shows that the bound is crossed
         unpacked, data = decoder.step(data, room)
         upload.add(unpacked)
-        if upload.length > bound:
-            raise BodyTooLarge(upload.length, bound)
         full = len(unpacked) == room  # there may be more, of which zlib has read all and given a part
         await asyncio.sleep(0)
 
@@ -170,7 +179,7 @@ class Decoder:
         return unpacked, stream.unused_data
 
     def end(self) -> None:
-        """Raises InvalidJson if more should have come."""
+        """Raises InvalidEncoding if more should have come."""
         if self._stream or not self.streams:
             raise self._invalid("it is cut short")
 
@@ -186,8 +195,8 @@ class Decoder:
             self._stream = zlib.decompressobj(_wbits(self.encoding, data[0]))
         return data
 
-    def _invalid(self, why: str) -> InvalidJson:
-        return InvalidJson(f"the body is not valid {self.encoding}: {why}; send it whole, or uncompressed")
+    def _invalid(self, why: str) -> InvalidEncoding:
+        return InvalidEncoding(self.encoding, why)
 
 
 def _wbits(encoding: str, first: int) -> int:
@@ -245,12 +254,10 @@ class _Client:
         except StopIteration as done:
             message: Message = done.value
         else:
-            message = await self._in_time(_resumed(receiving, waiting))
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
+            message = await self.in_time(_resumed(receiving, waiting))
         self.received += len(message.get("body", b""))
         self.more = message.get("more_body", False)
-        return message
+        return _heard(message)
 
     async def piece(self, allowed: int) -> bytes:
         """The next of the body. Raises BodyTooLarge if it has more than the allowed bytes with it."""
@@ -259,7 +266,7 @@ class _Client:
             raise BodyTooLarge(self.received, allowed)
         return piece
 
-    async def _in_time(self, receiving: "Coroutine[Any, Any, Message]") -> "Message":
+    async def in_time(self, receiving: "Coroutine[Any, Any, Message]") -> "Message":
         now_s = asyncio.get_running_loop().time
         self._begun_s = begun_s = now_s() if self._begun_s is None else self._begun_s
         left_s = begun_s + self._timeouts.timeout_s - now_s()
@@ -268,6 +275,12 @@ class _Client:
                 return await receiving
         except TimeoutError:
             raise UploadTimeout(self.received, round(now_s() - begun_s, 1)) from None
+
+
+def _heard(message: "Message") -> "Message":
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    return message
 
 
 async def _called(receive: "Receive") -> "Message":
