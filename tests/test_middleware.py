@@ -258,6 +258,14 @@ async def test_a_declared_length_beyond_all_numbers_is_too_large() -> None:
     assert sent[0]["status"] == 413
 
 
+def test_an_app_mounted_at_the_first_step_of_an_endpoint_is_protected() -> None:
+    app = Recorder()
+    mounted = Starlette(routes=[Mount("/v1", EdgeMiddleware(app, settings=Settings()))])
+    with served(mounted) as port:
+        post(port, PHOTO)
+    assert opened(sent_picture(app.last.body, part=1)).size == PHOTO_SIZE
+
+
 # What is not its business
 
 

@@ -168,7 +168,7 @@ class RemoteMediaRefused(RequestError):
     code = "remote_media_refused"
 
     def __init__(self, found: str) -> None:
-        super().__init__(f"found {found}; only data URLs are accepted; send data:<media type>;base64,<base64>")
+        super().__init__(f"found {found}; send data:<media type>;base64,<base64 of the file>")
 
 
 class RemoteMediaFailed(RequestError):

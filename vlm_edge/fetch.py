@@ -31,7 +31,7 @@ USUAL_PORTS = {"http": 80, "https": 443}
 MAX_PORT = 65_535
 MAX_URL = 8_192  # characters; about what web servers take
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "vlm-edge"}
+HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close", "User-Agent": "vlm-edge"}
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,15}")
 _URL = re.compile(r"[^:/?#]+://(?P<authority>[^/?#]*)(?P<target>[^#]*)(?:#.*)?")

@@ -71,6 +71,9 @@ class EdgeMiddleware:
         self.check = check or check_of(self.settings.api_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if REPORT_KEY in scope:  # another instance has been here
+            await self.app(scope, receive, send)
+            return
         path = posted_path(scope)
         dialect = ENDPOINTS.get(path)
         try:
@@ -130,12 +133,13 @@ class EdgeMiddleware:
 
 
 def posted_path(scope: Scope) -> str:
-    """The path of a POST below the app's mount point; of anything else, none."""
+    """The path of a POST, below the app's mount point unless the whole is an endpoint; of anything else, none."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return ""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
-    return path[len(root) :] if root and path.startswith(root + "/") else path
+    below = root and path not in ENDPOINTS and path.startswith(root + "/")  # an app may be mounted at /v1
+    return path[len(root) :] if below else path
 
 
 def is_json(scope: Scope) -> bool:

@@ -4,6 +4,7 @@ Policies: what becomes of the media that are not simply prepared, decided on whe
 A pure function on the parts of a request: no bytes of theirs are looked at.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Literal
@@ -22,6 +23,9 @@ from vlm_edge.errors import (
 from vlm_edge.requests.part import Edit, MediaPart
 
 LEFT_OUT = "[an earlier picture was left out]"
+
+# RFC 3986, 3.1; no longer than any that is in use, for it is told to the client.
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 
 Road = Literal["prepare", "fetch", "pass"]
 
@@ -138,7 +142,7 @@ def _road_of_data(part: MediaPart, policies: Policies) -> Road:
     if scheme == "data":
         return ours
     if scheme not in ("http", "https") or policies.remote == "refuse":
-        raise RemoteMediaRefused(f"a URL of scheme {scheme[:16]!r}" if colon else "no URL")
+        raise RemoteMediaRefused(f"a URL of scheme {scheme!r}" if colon and _SCHEME.fullmatch(scheme) else "no URL")
     if policies.remote == "fetch" and part.modality != "image":
         raise RemoteMediaRefused(f"a remote {part.modality}, and only pictures are fetched")
     return "fetch" if policies.remote == "fetch" else "pass"

@@ -3,16 +3,13 @@
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
-from typing import Any
 
 import httpx
-import openai
 import orjson
 
 from tests.samples import image_part, jpeg
 from tests.servers import wait_until
-from tests.vllm.client import Client, Part, asking
-from tests.vllm.service import MODEL, Service
+from tests.vllm.client import Client, Part
 
 PICTURE: Part = image_part(jpeg(300, 200))
 
@@ -35,16 +32,6 @@ def test_a_stream_is_whole_and_its_usage_right(client: Client) -> None:
     assert last["usage"]["prompt_tokens"] == plain.usage["prompt_tokens"]
     assert last["usage"]["completion_tokens"] == 20
     assert len("".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)) == 20
-
-
-def test_the_openai_client_reads_a_stream(service: Service) -> None:
-    messages: Any = orjson.loads(asking(PICTURE))["messages"]
-    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as user:
-        chunks = user.chat.completions.create(
-            model=MODEL, messages=messages, max_tokens=20, temperature=0, stream=True
-        )
-        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    assert len(text) == 20
 
 
 def test_a_client_that_leaves_a_stream_ends_its_request(client: Client, vllm: Client) -> None:
