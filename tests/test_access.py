@@ -33,8 +33,8 @@ NOT_BEARING: list[dict[str, Any]] = [
 ]
 
 
-def post(port: int, path: str = CHAT_PATH, body: bytes = PHOTO, **headers: Any) -> httpx.Response:
-    return httpx.post(f"http://127.0.0.1:{port}{path}", content=body, headers={**JSON, **headers})
+def post(port: int, path: str = CHAT_PATH, **headers: Any) -> httpx.Response:
+    return httpx.post(f"http://127.0.0.1:{port}{path}", content=PHOTO, headers={**JSON, **headers})
 
 
 @pytest.mark.parametrize("headers", BEARING, ids=repr)

@@ -37,8 +37,9 @@ from tests.samples import (
 )
 from tests.servers import Recorder, served
 from vlm_edge.choice import ProfileRule
-from vlm_edge.edge import Edge, Prepared, find, prepare_picture
+from vlm_edge.edge import Edge, Prepared, find
 from vlm_edge.errors import (
+    CachedMediaRefused,
     CorruptMedia,
     EdgeError,
     InvalidDataUrl,
@@ -55,6 +56,7 @@ from vlm_edge.errors import (
 )
 from vlm_edge.fetch import FetchSettings
 from vlm_edge.media.profile import Profile
+from vlm_edge.medium import prepare_picture
 from vlm_edge.plan import Limits
 from vlm_edge.requests.body import MIN_BODY_BYTES
 from vlm_edge.requests.endpoints import ENDPOINTS
@@ -748,6 +750,22 @@ def test_a_uuid_is_taken_away_and_the_picture_stays(edge: Edge) -> None:
     assert sent == {"type": "image_url", "text": "a", "uuid": None, "image_url": {}, "x": 1}
 
 
+@pytest.mark.parametrize("key", ["content", "output"])
+def test_a_uuid_is_taken_away_from_a_part_of_a_response(edge: Edge, key: str) -> None:
+    item = {"role": "user"} if key == "content" else {"type": "function_call_output", "call_id": "1"}
+    part = {"type": "input_image", "uuid": "u", "image_url": data_url(SMALL)}
+
+    def prepared(part: dict[str, Any]) -> Any:
+        body = orjson.dumps({"model": QWEN, "input": [item | {key: [part]}]})
+        return orjson.loads(edge.prepare("/v1/responses", body).body[:])["input"][0][key][0]
+
+    assert prepared(part) == part | {"uuid": None, "detail": "auto"}
+    assert prepared(part | {"detail": "low"}) == part | {"uuid": None, "detail": "low"}
+    with pytest.raises(CachedMediaRefused) as caught:
+        prepared(part | {"type": "input_text", "text": "a"})
+    assert caught.value.param == f"input[0].{key}[0]"
+
+
 def test_names_become_the_clients_own() -> None:
     edge = made(uuid="namespace")
     part = {"type": "image_url", "image_url": {"url": data_url(SMALL)}, "uuid": "u"}
@@ -796,7 +814,7 @@ def fetching(port: int) -> Edge:
 def test_a_remote_picture_is_fetched_and_sent_as_data(pictures: int) -> None:
     body = chat(image_part(SMALL), *json_urls(f"http://127.0.0.1:{pictures}/a.png"))
     prepared = fetching(pictures).prepare(CHAT_PATH, body)
-    assert opened(sent_picture(prepared.body, part=1)).size == (1008, 504)
+    assert opened(sent_picture(bytes(prepared.body), part=1)).size == (1008, 504)
     assert prepared.report
     assert [one.action for one in prepared.report.pictures] == ["kept", "resized"]
     assert prepared.report.pictures[1].bytes_before == len(LARGE)
@@ -824,3 +842,13 @@ def test_a_remote_video_is_not_fetched(pictures: int) -> None:
 
 def json_urls(*urls: str) -> list[dict[str, Any]]:
     return [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+
+
+def test_remote_pictures_have_no_more_bytes_together_than_a_body(pictures: int) -> None:
+    fetch = FetchSettings(hosts=(f"127.0.0.1:{pictures}",), private_addresses=True)
+    edge = made(remote="fetch", fetch=fetch, limits=Limits(max_body_bytes=2 * len(LARGE)))
+    url = f"http://127.0.0.1:{pictures}/a.png"
+    assert edge.prepare(CHAT_PATH, chat(*json_urls(url, url))).report
+    with pytest.raises(MediaTooLarge) as caught:
+        edge.prepare(CHAT_PATH, chat(*json_urls(url, url, url)))
+    assert (caught.value.found, caught.value.allowed) == (3 * len(LARGE), 2 * len(LARGE))

@@ -51,7 +51,7 @@ ANSWERS: list[tuple[EdgeError, str, int]] = [
     (TooManyImages(5, 4), "too_many_images", 400),
     (RemoteMediaRefused("a URL of scheme 'ftp'"), "remote_media_refused", 400),
     (RemoteMediaFailed("its host answered 404"), "remote_media_failed", 422),
-    (CachedMediaRefused(), "cached_media_refused", 400),
+    (CachedMediaRefused("a uuid without data; send the data"), "cached_media_refused", 400),
     (EmbeddedMediaRefused(), "embedded_media_refused", 400),
     (ToolMediaRefused(), "tool_media_refused", 400),
     (UnexpectedMedia(), "unexpected_media", 400),

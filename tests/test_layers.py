@@ -22,7 +22,7 @@ LEVELS: list[list[str]] = [
     ["errors", "geometry", "gateway.config"],
     ["requests", "media", "tokens", "workers", "fetch", "access"],
     ["plan", "policies", "upload"],
-    ["choice", "report", "settings"],
+    ["choice", "report", "settings", "medium"],
     ["edge"],
     ["middleware", "metrics", "gateway", "datasets", "cli", "__main__", "__init__"],
 ]

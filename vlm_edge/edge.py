@@ -8,16 +8,14 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import orjson
 
 from vlm_edge import choice
-from vlm_edge.errors import InvalidDataUrl, InvalidJson, UnknownPath, UnknownProfile, naming
+from vlm_edge.errors import InvalidJson, UnknownPath, UnknownProfile, naming
 from vlm_edge.fetch import Fetcher
 from vlm_edge.geometry import Size
-from vlm_edge.media import data_url, picture
-from vlm_edge.media.data_url import File, Payload
 from vlm_edge.media.probe import probe
 from vlm_edge.media.source import Bytes
+from vlm_edge.medium import Encoded, Medium, open_media, pixels, strings_of
 from vlm_edge.plan import (
     Model,
     PicturePlan,
@@ -33,7 +31,7 @@ from vlm_edge.policies import Admitted, admit, check_total
 from vlm_edge.report import PictureReport, Report
 from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Path, Place, Raw
 from vlm_edge.requests.endpoints import ENDPOINTS
-from vlm_edge.requests.part import Edit, MediaPart
+from vlm_edge.requests.part import MediaPart
 from vlm_edge.settings import Settings
 from vlm_edge.workers import Workers
 
@@ -60,14 +58,6 @@ class Picture(msgspec.Struct, frozen=True):
     report: PictureReport
 
 
-class Encoded(msgspec.Struct, frozen=True):
-    """What a worker returns: the JSON string to write, or None to leave what is there; and the file's type and size."""
-
-    string: bytes | None
-    media_type: str
-    size_bytes: int
-
-
 class Found(msgspec.Struct, frozen=True):
     """A request with media in it, and where they are."""
 
@@ -76,15 +66,6 @@ class Found(msgspec.Struct, frozen=True):
     parts: Sequence[MediaPart]
     model: str
     seconds: float
-
-
-class Medium(msgspec.Struct, frozen=True):
-    """A picture to prepare, and where in the body it is written; its media type too, if that stands apart."""
-
-    part: MediaPart
-    payload: Payload | File
-    place: Place
-    type_place: Place | None
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -151,9 +132,11 @@ class Edge:
         if not self._fetches:
             return _NO_FILES
         remote = self._admit(found, self._choose(found, headers), headers).remote
+        if not remote:
+            return _NO_FILES
         urls, places = [part.url or "" for part in remote], [part.place for part in remote]
-        fetcher = Fetcher(self.settings.fetch)
-        files = await fetcher.fetch(urls, self.settings.limits.max_image_bytes, places) if remote else []
+        limits, fetcher = self.settings.limits, Fetcher(self.settings.fetch)
+        files = await fetcher.fetch(urls, limits.max_image_bytes, places, limits.max_body_bytes)
         return {part.source: file for part, file in zip(remote, files, strict=True)}
 
     def decide(
@@ -168,18 +151,17 @@ class Edge:
         self, found: Found, headers: Mapping[str, str] = _NO_HEADERS, files: Mapping[Path, bytes] = _NO_FILES
     ) -> Decision:
         """`decide`, but what costs too many tokens is let through."""
-        begin = time.perf_counter()
+        begin, limits = time.perf_counter(), self.settings.limits
         profile, model = self._choose(found, headers), self.settings.model(found.model)
         admitted = self._admit(found, profile, headers)
-        places = found.body.places(_paths(admitted))
-        media = [self._open(found.body, part, places, files) for part in admitted.ours]
+        media = open_media(found.body, admitted.ours, files, limits)
         return Decision(
             body=found.body,
             profile=profile,
             model=model,
             plan=self._plan(media, profile, model),
             media=media,
-            edits={_beside(places[edit.path], edit): edit.text for edit in admitted.edits},
+            edits=strings_of(found.body, admitted.edits),
             passed=admitted.passed,
             seconds=found.seconds + time.perf_counter() - begin,
         )
@@ -196,7 +178,7 @@ class Edge:
 
     def make(self, data: bytes, planned: PicturePlan) -> Picture:
         """The second half of `picture`."""
-        sent, media_type = _pixels(bytes(data), planned)
+        sent, media_type = pixels(bytes(data), planned)
         return Picture(sent, media_type, planned.size, planned.tokens, PictureReport.of(planned, len(sent)))
 
     def plan_picture(self, data: bytes, profile: str = "", model: str = "") -> PicturePlan:
@@ -225,15 +207,8 @@ class Edge:
     def _admit(self, found: Found, profile: str, headers: Mapping[str, str]) -> Admitted:
         limits = self.settings.limits
         check_total(found.parts, limits.max_total_images)
-        tenant = f"{_lower(headers).get('authorization', '')} {profile}"
-        return admit(found.parts, self.settings, max_images(self.settings.profiles[profile], limits), tenant)
-
-    def _open(self, body: Body, part: MediaPart, places: Mapping[Path, Place], files: Mapping[Path, bytes]) -> Medium:
-        place = places[part.source]
-        with naming(part.place):
-            payload = File(files[part.source]) if part.source in files else _payload(body, part, place)
-            check_bytes(payload.size, self.settings.limits)
-        return Medium(part, payload, place, places[part.media_type] if part.media_type else None)
+        allowed = max_images(self.settings.profiles[profile], limits)
+        return admit(found.parts, self.settings, allowed, _tenant(headers, profile))
 
     def _plan(self, media: Sequence[Medium], profile: str, model: Model) -> Plan:
         subjects = []
@@ -249,59 +224,18 @@ def _run(start: Callable[[], Coroutine[Any, Any, Mapping[Path, bytes]]]) -> Mapp
         return thread.submit(lambda: asyncio.run(start())).result()
 
 
-def _paths(admitted: Admitted) -> set[Path]:
-    """All that has to be located in the body."""
-    paths = {edit.path for edit in admitted.edits} | {part.source for part in admitted.ours}
-    return paths | {part.media_type for part in admitted.ours if part.media_type}
-
-
-def _beside(place: Place, edit: Edit) -> Place:
-    if edit.side == "before":
-        return Place(place.start, place.start, None)
-    return Place(place.stop, place.stop, None) if edit.side == "after" else place
-
-
-def _payload(body: Body, part: MediaPart, place: Place) -> Payload:
-    cut = body.payload(place.cut) if place.cut else None
-    if not part.bare:
-        return data_url.parse(part.url or "", cut)
-    return data_url.parse_base64(_at(body.value, part.media_type), part.url or "", cut)
-
-
-def _at(value: Any, path: Path | None) -> str:
-    """The media type at a path, "" where there is none that could be one."""
-    for step in path or ():
-        value = value[step]
-    return value if path and isinstance(value, str) and "," not in value else ""
-
-
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
+def _tenant(headers: Mapping[str, str], profile: str) -> str:
+    """Who shares names for media: clients of one key, whose pictures have been made alike."""
+    named = _lower(headers)
+    return " ".join((*(named.get(name, "") for name in ("authorization", "x-api-key")), profile))
+
+
 def _jobs(decision: Decision) -> list[partial[Encoded]]:
-    pairs = zip(decision.media, decision.plan.pictures, strict=True)
-    return [partial(prepare_picture, medium.payload, planned, medium.part.bare) for medium, planned in pairs]
-
-
-def prepare_picture(payload: Payload | File, planned: PicturePlan, bare: bool = False) -> Encoded:
-    """A worker's job: base64 → pixels → base64, `bare` or in a data URL."""
-    with naming(planned.place):
-        data = payload.decode()
-        if probe(Bytes(data)) != msgspec.structs.replace(planned.probe, file_bytes=len(data)):
-            raise InvalidDataUrl("the base64 of the data URL changes its form midway; encode the file again")
-        sent, media_type = _pixels(data, planned)
-        if sent is data and payload.canonical(media_type, data):
-            return Encoded(None, media_type, len(sent))
-        text = data_url.encode(sent) if bare else data_url.build(media_type, sent)
-        return Encoded(b'"%s"' % text, media_type, len(sent))
-
-
-def _pixels(data: bytes, planned: PicturePlan) -> tuple[bytes, str]:
-    if planned.target is None:
-        picture.verify(data, planned.probe)
-        return data, planned.probe.media_type
-    return picture.resize(data, planned.probe, planned.target), planned.target.media_type
+    return [medium.job(planned) for medium, planned in zip(decision.media, decision.plan.pictures, strict=True)]
 
 
 def _results(futures: Sequence[Future[Encoded]]) -> list[Encoded]:
@@ -326,7 +260,7 @@ def _cancel(futures: Sequence[Future[Encoded]]) -> None:
 def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> Prepared:
     strings = dict(decision.edits)
     for medium, one in zip(decision.media, encoded, strict=True):
-        strings |= _strings(medium, one)
+        strings |= medium.strings(one)
     raw = decision.body.raw
     body = decision.body.splice(strings) if strings else raw
     report = Report.of(
@@ -341,18 +275,6 @@ def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> 
         prepare_s=prepare_s,
     )
     return Prepared(body, report)
-
-
-def _strings(medium: Medium, encoded: Encoded) -> dict[Place, bytes]:
-    """What to write for one picture; its media type too, where that stands, or should stand, beside it."""
-    if encoded.string is None:
-        return {}
-    if not medium.part.bare:
-        return {medium.place: encoded.string}
-    media_type = orjson.dumps(encoded.media_type)
-    if medium.type_place is None:
-        return {medium.place: b'%s,"media_type":%s' % (encoded.string, media_type)}
-    return {medium.place: encoded.string, medium.type_place: media_type}
 
 
 def _name(value: Any) -> str:

@@ -184,8 +184,8 @@ class RemoteMediaFailed(RequestError):
 class CachedMediaRefused(RequestError):
     code = "cached_media_refused"
 
-    def __init__(self) -> None:
-        super().__init__("found a uuid without data; media that the server has cached are not shared; send the data")
+    def __init__(self, found: str) -> None:
+        super().__init__(f"found {found}")
 
 
 class EmbeddedMediaRefused(RequestError):

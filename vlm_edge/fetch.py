@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver, ResolveResult
     from yarl import URL
 
+MAX_TOTAL_BYTES = 64 * 1024 * 1024
 AT_ONCE = 8
 USUAL_PORTS = {"http": 80, "https": 443}
 MAX_PORT = 65_535
@@ -92,20 +93,28 @@ class Fetcher:
         self.settings = settings
         self._allowed = [_Allowed.read(text) for text in settings.hosts]
 
-    async def fetch(self, urls: Sequence[str], max_bytes: int, places: Sequence[str]) -> list[bytes]:
+    async def fetch(
+        self, urls: Sequence[str], max_bytes: int, places: Sequence[str], max_total_bytes: int = MAX_TOTAL_BYTES
+    ) -> list[bytes]:
         """The files at these URLs, in order, of at most `max_bytes` each. All or none: the first error ends it.
+
+        No more is begun once they have `max_total_bytes` together.
 
         Raises RemoteMediaRefused, RemoteMediaFailed and MediaTooLarge, which name the place, and MissingExtra.
         """
         _need_extra()
         targets = [self._checked(url, place) for url, place in zip(urls, places, strict=True)]
-        turns = asyncio.Semaphore(AT_ONCE)
+        turns, total = asyncio.Semaphore(AT_ONCE), 0
         async with _session(self.settings) as session:
 
             async def one(url: "URL", place: str) -> bytes:
+                nonlocal total
                 with naming(place):
                     async with turns:
-                        return await self._picture(session, url, max_bytes)
+                        file = await self._picture(session, url, max_bytes)
+                    total += len(file)
+                    _check_bytes(total, max_total_bytes, "bytes with those fetched before it")
+                    return file
 
             tasks = [asyncio.create_task(one(url, place)) for url, place in zip(targets, places, strict=True)]
             try:
@@ -300,9 +309,9 @@ async def _file(response: "ClientResponse", max_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-def _check_bytes(found: int, allowed: int) -> None:
+def _check_bytes(found: int, allowed: int, unit: str = "bytes") -> None:
     if found > allowed:
-        raise MediaTooLarge("bytes", found, allowed)
+        raise MediaTooLarge(unit, found, allowed)
 
 
 def _why(error: Exception) -> str:

@@ -127,7 +127,9 @@ def _road_of(part: MediaPart, policies: Policies) -> Road:
             return "pass"
         if not part.url and part.uuid is not None:
             if policies.uuid == "strip":
-                raise CachedMediaRefused
+                raise CachedMediaRefused(
+                    "a uuid without data; media that the server has cached are not shared; send the data"
+                )
             return "pass"
         return _road_of_data(part, policies)
 
@@ -152,6 +154,9 @@ def _renamed(part: MediaPart, policies: Policies, tenant: str) -> Sequence[Edit]
     if part.uuid is None or policies.uuid == "pass":
         return ()
     if policies.uuid == "strip":
+        if not part.plain:
+            with naming(part.place):
+                raise CachedMediaRefused("a uuid where it cannot be taken away; leave it out")
         return part.plain
     name = sha256(f"{len(tenant)} {tenant}{part.uuid}".encode("utf-8", "surrogatepass")).hexdigest()
     return (Edit((*part.part, "uuid"), orjson.dumps(name)),)

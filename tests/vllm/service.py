@@ -1,4 +1,4 @@
-"""Service: the edge before a real vLLM, in its two faces, each a context manager; and its processes."""
+"""Service: the edge before a real vLLM, in its two faces, each a context manager; vLLM alone; and their processes."""
 
 import os
 import signal
@@ -59,6 +59,13 @@ def gateway(environment: Environment, config: Path, log: Path) -> Iterator[Servi
 @contextmanager
 def middleware(environment: Environment, config: Path, log: Path) -> Iterator[Service]:
     with _vllm(environment, log, "--middleware", "vlm_edge.EdgeMiddleware", VLM_EDGE_CONFIG=str(config)) as url:
+        yield Service(url, url, log)
+
+
+@contextmanager
+def alone(environment: Environment, log: Path, *options: str) -> Iterator[Service]:
+    """vLLM without the edge."""
+    with _vllm(environment, log, *options) as url:
         yield Service(url, url, log)
 
 

@@ -1,4 +1,4 @@
-"""The official clients, as they are: their pictures arrive prepared, their streams whole, refusals as their own errors."""
+"""The official clients, unmodified: pictures arrive prepared, streams whole, and refusals as errors of their own."""
 
 import base64
 from collections.abc import Iterator

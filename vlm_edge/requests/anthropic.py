@@ -43,13 +43,20 @@ def _find_blocks(blocks: Any, path: Path, role: Any) -> Iterator[MediaPart]:
 def _find_image(block: dict[str, Any], path: Path, role: Any) -> Iterator[MediaPart]:
     source, here = block.get("source"), (*path, "source")
     context = Context(role=role if isinstance(role, str) else "", note="text")
-    if not isinstance(source, dict):
+    if not isinstance(source, dict) or _is_dropped(source, role):
         return
     if source.get("type") == "url":
         yield MediaPart(path, "image", (*here, "url"), _text(source.get("url")), context)
     else:
         kind = (*here, "media_type") if "media_type" in source else None
         yield MediaPart(path, "image", (*here, "data"), _text(source.get("data")), context, bare=True, media_type=kind)
+
+
+def _is_dropped(source: dict[str, Any], role: Any) -> bool:
+    """vLLM passes over an empty source; in the answer of a tool, over one without its URL."""
+    if role == "tool":
+        return source.get("type") == "url" and not source.get("url")
+    return not source
 
 
 def _text(value: Any) -> str | None:

@@ -46,7 +46,8 @@ def find_message(message: dict[str, Any], path: Path, prompt: int = 0) -> Iterat
     context = Context(prompt, role if isinstance(role, str) else "", note="text")
     yield from find_content(message.get("content"), (*path, "content"), context)
     for key in REASONING_KEYS:
-        if isinstance(message.get(key), dict):
+        value = message.get(key)
+        if isinstance(value, dict) and value.get("type") == "prompt_embeds":
             yield MediaPart((*path, key), "prompt_embeds", (*path, key), None, context, embeds=True)
 
 

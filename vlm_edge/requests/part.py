@@ -5,7 +5,7 @@ A part of known type without `uuid` is read by its type; any other by the first 
 (renderers/chat_utils). So nothing that vLLM would load slips past in an unusual dress.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -44,16 +44,28 @@ class Edit(NamedTuple):
     side: Literal["", "before", "after"] = ""
 
 
+def without_uuid(part: dict[str, Any], path: Path, key: str) -> Sequence[Edit]:
+    """Without a uuid vLLM goes by the type, and wants a URL inside an object."""
+    kind = orjson.dumps(key)
+    edits = [Edit((*path, "uuid"), b"null" if "type" in part else b'null,"type":' + kind)]
+    if "type" in part and part["type"] != key:
+        edits.append(Edit((*path, "type"), kind))
+    if MEDIA_KEYS[key][1] == "url" and isinstance(part[key], str):
+        edits += (Edit((*path, key), b'{"url":', "before"), Edit((*path, key), b"}", "after"))
+    return edits
+
+
 class Context(msgspec.Struct, frozen=True):
     """Where parts stand. prompt: which of the request's prompts they belong to, None for all of them.
 
-    note: the type of a text part that may stand in their place, "" where none may. reads_uuid: whether vLLM does.
+    note: the type of a text part that may stand in their place, "" where none may. plain: the edits that take the uuid
+    of a part away and leave the same part; none where there is no such part.
     """
 
     prompt: int | None = 0
     role: str = ""
     note: str = ""
-    reads_uuid: bool = True
+    plain: Callable[[dict[str, Any], Path, str], Sequence[Edit]] = without_uuid
 
 
 NOWHERE = Context()
@@ -63,8 +75,7 @@ class MediaPart(msgspec.Struct, frozen=True):
     """Paths lead through the parsed body.
 
     source: path of the string that holds the data. url: that string, its payload cut out; None where there is none.
-    bare: the string is base64 alone, and `media_type` leads to what says its type. plain: the edits that take the
-    uuid away and leave the same part.
+    bare: the string is base64 alone, and `media_type` leads to what says its type. plain: as in Context.
     """
 
     part: Path
@@ -76,7 +87,7 @@ class MediaPart(msgspec.Struct, frozen=True):
     media_type: Path | None = None
     embeds: bool = False
     uuid: str | None = None
-    plain: tuple[Edit, ...] = ()
+    plain: Sequence[Edit] = ()
 
     @property
     def place(self) -> str:
@@ -97,7 +108,7 @@ def find_content(content: Any, path: Path, context: Context) -> Iterator[MediaPa
 
 def find_part(part: dict[str, Any], path: Path, context: Context = NOWHERE) -> Iterator[MediaPart]:
     """The medium of a part, if it is one. Cached or embedded media have no URL."""
-    uuid = part.get("uuid") if context.reads_uuid else None
+    uuid = part.get("uuid")
     key = _media_key(part, uuid)
     if key is None:
         return
@@ -114,7 +125,7 @@ def find_part(part: dict[str, Any], path: Path, context: Context = NOWHERE) -> I
         bare=inner == "data",
         embeds=key in EMBEDS_KEYS,
         uuid=None if uuid is None else str(uuid),
-        plain=() if uuid is None else tuple(_without_uuid(part, path, key)),
+        plain=() if uuid is None else context.plain(part, path, key),
     )
 
 
@@ -132,15 +143,3 @@ def _media_key(part: dict[str, Any], uuid: Any) -> str | None:
         if kind in TEXT_TYPES:
             return None
     return next((key for key in MEDIA_KEYS if key in part), None)
-
-
-def _without_uuid(part: dict[str, Any], path: Path, key: str) -> Iterator[Edit]:
-    """Without a uuid vLLM goes by the type, and wants a URL inside an object."""
-    kind = orjson.dumps(key)
-    yield Edit((*path, "uuid"), b"null" if "type" in part else b'null,"type":' + kind)
-    if "type" in part and part["type"] != key:
-        yield Edit((*path, "type"), kind)
-    inner = MEDIA_KEYS[key][1]
-    if inner == "url" and isinstance(part[key], str):
-        yield Edit((*path, key), b'{"url":', "before")
-        yield Edit((*path, key), b"}", "after")

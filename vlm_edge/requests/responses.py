@@ -1,10 +1,10 @@
 """OpenAI's second dialect: POST /v1/responses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vlm_edge.requests.body import Path
-from vlm_edge.requests.part import Context, MediaPart, find_content
+from vlm_edge.requests.part import Context, Edit, MediaPart, find_content
 
 TOOL_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
@@ -18,7 +18,8 @@ def find(body: dict[str, Any]) -> Iterator[MediaPart]:
 
 
 def _find_item(item: dict[str, Any], path: Path) -> Iterator[MediaPart]:
-    if item.get("type") in TOOL_OUTPUTS:
+    kind = item.get("type")
+    if isinstance(kind, str) and kind in TOOL_OUTPUTS:
         yield from find_content(item.get("output"), (*path, "output"), _context("tool"))
     elif not _is_told_again(item):
         yield from find_content(item.get("content"), (*path, "content"), _context(item.get("role")))
@@ -32,4 +33,11 @@ def _is_told_again(item: dict[str, Any]) -> bool:
 
 
 def _context(role: Any) -> Context:
-    return Context(role=role if isinstance(role, str) else "", note="input_text", reads_uuid=False)
+    return Context(role=role if isinstance(role, str) else "", note="input_text", plain=_without_uuid)
+
+
+def _without_uuid(part: dict[str, Any], path: Path, _: str) -> Sequence[Edit]:
+    """Without a uuid vLLM knows but one spelling, and wants `detail` in the answers of tools."""
+    if part.get("type") != "input_image" or not isinstance(part.get("image_url"), str):
+        return ()
+    return (Edit((*path, "uuid"), b"null" if "detail" in part else b'null,"detail":"auto"'),)

@@ -1,5 +1,6 @@
 """Stray media: data URLs in requests that are not known to carry any."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,13 +14,24 @@ _HEAD = 512
 
 def holds_data_url(raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> bool:
     """Whether a string of the body looks like a data URL. A body that cannot be read is not ours to judge."""
-    if all(raw.find(sign) < 0 for sign in _SIGNS):
-        return False
     try:
-        body = Body.read(raw, max_text_bytes)
-    except (InvalidJson, TextTooLarge):
+        text = _in_utf8(raw, max_text_bytes)
+        if all(text.find(sign) < 0 for sign in _SIGNS):
+            return False
+        body = Body.read(text, max_text_bytes)
+    except (InvalidJson, TextTooLarge, UnicodeDecodeError):
         return False
     return any(_looks_like_one(string) for string in _strings(body.value))
+
+
+def _in_utf8(raw: Raw, max_text_bytes: int) -> Raw:
+    """Python's `json`, and so vLLM, reads UTF-16 and UTF-32 as well."""
+    encoding = json.detect_encoding(bytes(raw[:4]))
+    if encoding.startswith("utf-8"):
+        return raw
+    if len(raw) > max_text_bytes:
+        raise TextTooLarge(len(raw), max_text_bytes)
+    return bytes(raw).decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
 
 
 def _looks_like_one(string: str) -> bool:

@@ -23,7 +23,8 @@ def find_generate(body: dict[str, Any]) -> Iterator[MediaPart]:
     """Tokens in, tokens out: flat parts, or media that a processor has already worked on."""
     parts, features = body.get("content_parts"), body.get("features")
     for index, part in enumerate(parts) if isinstance(parts, list) else ():
-        if isinstance(part, dict) and part.get("type") in GENERATE_TYPES:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind in GENERATE_TYPES:
             yield _flat_part(part, ("content_parts", index))
     hashes = features.get("mm_hashes") if isinstance(features, dict) else None
     for modality, items in hashes.items() if isinstance(hashes, dict) else ():
