@@ -104,16 +104,14 @@ class Fetcher:
         """
         _need_extra()
         targets = [self._checked(url, place) for url, place in zip(urls, places, strict=True)]
-        turns, total = asyncio.Semaphore(AT_ONCE), 0
+        turns, purse = asyncio.Semaphore(AT_ONCE), _Purse(max_total_bytes)
         async with _session(self.settings) as session:
 
             async def one(url: "URL", place: str) -> bytes:
-                nonlocal total
                 with naming(place):
                     async with turns:
                         file = await self._picture(session, url, max_bytes)
-                    total += len(file)
-                    _check_bytes(total, max_total_bytes, "bytes with those fetched before it")
+                    purse.take(len(file))
                     return file
 
             tasks = [asyncio.create_task(one(url, place)) for url, place in zip(targets, places, strict=True)]
@@ -166,6 +164,18 @@ class Fetcher:
             raise RemoteMediaRefused(f"{what} whose host or port is not allowed")
         if not _NAME.fullmatch(host):  # for an address, aiohttp asks no resolver
             _check_address(host.strip("[]"), self.settings)
+
+
+class _Purse:
+    """The bytes that the pictures of one request may have together."""
+
+    def __init__(self, allowed: int) -> None:
+        self.allowed = allowed
+        self.found = 0
+
+    def take(self, found: int) -> None:
+        self.found += found
+        _check_bytes(self.found, self.allowed, "bytes with those fetched before it")
 
 
 class _Allowed(NamedTuple):

@@ -1,107 +1,30 @@
-"""Which parts of a chat request are media. What counts is what vLLM 0.33 would load."""
+"""Where a chat request, a batch of them and a completion hold media."""
 
 from typing import Any
 
 import pytest
 
 from vlm_edge.errors import CorruptMedia, EdgeError, TooManyImages
-from vlm_edge.requests.body import Path
-from vlm_edge.requests.endpoints import ENDPOINTS
-from vlm_edge.requests.openai import error_body, find_chat
-from vlm_edge.requests.part import MediaPart
+from vlm_edge.requests.openai import error_body, find_batch, find_chat, find_completion
 
 URL = "data:image/png;base64,AAAA"
+PICTURE = {"type": "image_url", "image_url": {"url": URL}}
 
 
 def message(*parts: Any, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": list(parts)}
 
 
-def found(*parts: Any) -> list[MediaPart]:
-    return list(find_chat({"messages": [message(*parts)]}))
-
-
-IMAGES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"type": "image_url", "image_url": {"url": URL}}, ("image_url", "url")),
-    ({"type": "image_url", "image_url": URL}, ("image_url",)),
-    ({"type": "image_url", "image_url": {"url": URL, "detail": "low"}, "max_pixels": 200_704}, ("image_url", "url")),
-    ({"type": "input_image", "image_url": URL}, ("image_url",)),
-    ({"type": "input_image", "image_url": {"url": URL}}, ("image_url", "url")),
-    ({"image_url": URL}, ("image_url",)),  # no type: the first media key counts
-    ({"image_url": {"url": URL}}, ("image_url", "url")),
-    ({"type": "image", "image_url": URL}, ("image_url",)),  # a type that vLLM does not know
-    ({"type": None, "image_url": URL}, ("image_url",)),
-    ({"type": ["image_url"], "image_url": URL}, ("image_url",)),
-    ({"type": "text", "text": "a", "uuid": "1", "image_url": URL}, ("image_url",)),  # with uuid the type is not read
-    ({"image_url": URL, "video_url": URL}, ("image_url",)),
-    ({"type": "image_url", "image_url": URL, "video_url": URL}, ("image_url",)),
-    ({"type": "image_url", "image_url": URL, "text": "and a caption"}, ("image_url",)),
-]
-
-
-@pytest.mark.parametrize(("part", "keys"), IMAGES)
-def test_a_picture_is_found_in_each_of_its_spellings(part: dict[str, Any], keys: tuple[str, ...]) -> None:
-    path: Path = ("messages", 0, "content", 0, *keys)
-    assert found(part) == [MediaPart("messages[0].content[0]", path, "image", URL)]
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"type": "text", "text": URL},
-        {"type": "text", "text": "a", "image_url": URL},  # of type text, so vLLM reads the text alone
-        {"type": "text", "text": "a", "image_url": {"url": URL}},
-        {"type": "refusal", "refusal": "no", "image_url": URL},
-        {},
-        URL,
-        None,
-        [],
-        7,
-    ],
-    ids=repr,
-)
-def test_what_is_no_media_is_passed_over(part: Any) -> None:
-    assert found(part) == []
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"type": "image_url", "image_url": None},
-        {"type": "image_url", "image_url": {}},
-        {"type": "image_url", "image_url": {"url": None}},
-        {"type": "image_url", "image_url": {"url": 7}},
-        {"type": "image_url", "image_url": [URL]},
-        {"type": "image_url", "image_url": None, "uuid": "u"},  # from vLLM's cache
-        {"type": "image_url"},
-        {"type": "image_embeds", "image_embeds": URL},
-        {"image_embeds": URL, "audio_url": URL},  # the first of vLLM's keys wins, and it holds no URL
-    ],
-    ids=repr,
-)
-def test_a_picture_without_a_url_is_one_all_the_same(part: dict[str, Any]) -> None:
-    [one] = found(part)
-    assert (one.modality, one.url) == ("image", None)
-
-
-@pytest.mark.parametrize(
-    ("part", "modality"),
-    [
-        ({"type": "video_url", "video_url": {"url": URL}}, "video"),
-        ({"type": "audio_url", "audio_url": {"url": URL}}, "audio"),
-        ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "audio"),
-        ({"audio_url": URL, "video_url": URL}, "audio"),
-        ({"type": "video_url", "video_url": URL, "image_url": URL}, "video"),
-    ],
-)
-def test_videos_and_sounds_are_told_from_pictures(part: dict[str, Any], modality: str) -> None:
-    assert [one.modality for one in found(part)] == [modality]
-
-
 @pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool", "anything"])
 def test_every_role_may_bring_pictures(role: str) -> None:
-    body = {"messages": [message({"type": "image_url", "image_url": {"url": URL}}, role=role)]}
-    assert len(list(find_chat(body))) == 1  # B17
+    [one] = find_chat({"messages": [message(PICTURE, role=role)]})  # B17
+    assert (one.context.role, one.context.prompt, one.context.note) == (role, 0, "text")
+
+
+@pytest.mark.parametrize("role", [None, 7, ["user"], {}])
+def test_a_message_of_no_role_may_bring_pictures_too(role: Any) -> None:
+    [one] = find_chat({"messages": [{"role": role, "content": [PICTURE]}]})
+    assert one.context.role == ""
 
 
 def test_the_whole_history_is_searched_in_order() -> None:
@@ -129,19 +52,55 @@ def test_the_whole_history_is_searched_in_order() -> None:
         {"messages": "text"},
         {"messages": {"0": {}}},
         {"messages": [None, 1, "text", []]},
-        {"messages": [{}, {"content": None}, {"content": {"type": "image_url", "image_url": URL}}]},
+        {"messages": [{}, {"content": None}, {"content": PICTURE}]},
+        {"messages": [{"role": "user", "content": "text", "image_url": URL, "images": [URL]}]},
+        {"messages": [{"role": "assistant", "content": None, "reasoning": URL, "tool_calls": [PICTURE]}]},
+        {"messages": [], "tools": [PICTURE], "documents": [PICTURE], "metadata": {"content": [PICTURE]}},
         {"prompt": URL},
     ],
     ids=repr,
 )
-def test_a_body_of_another_shape_holds_no_media(body: dict[str, Any]) -> None:
-    assert list(find_chat(body)) == []
+@pytest.mark.parametrize("find", [find_chat, find_batch, find_completion])
+def test_a_body_of_another_shape_holds_no_media(body: dict[str, Any], find: Any) -> None:
+    assert list(find(body)) == []
 
 
-def test_chat_completions_speak_this_dialect() -> None:
-    dialect = ENDPOINTS["/v1/chat/completions"]
-    assert dialect.find is find_chat
-    assert dialect.error_body is error_body
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_a_prompt_already_embedded_may_stand_where_a_message_reasons(key: str) -> None:
+    body = {"messages": [{"role": "assistant", "content": "a", key: {"type": "prompt_embeds", "data": "AAAA"}}]}
+    [one] = find_chat(body)
+    assert (one.place, one.modality, one.url, one.embeds) == (f"messages[0].{key}", "prompt_embeds", None, True)
+
+
+def test_each_conversation_of_a_batch_is_a_prompt_of_its_own() -> None:
+    body = {"messages": [[message(PICTURE)], [message("a"), message("b", PICTURE)], "text", [message(PICTURE)]]}
+    assert [(part.place, part.context.prompt) for part in find_batch(body)] == [
+        ("messages[0][0].content[0]", 0),
+        ("messages[1][1].content[1]", 1),
+        ("messages[3][0].content[0]", 3),
+    ]
+
+
+def test_the_messages_of_a_chat_are_no_batch_and_the_other_way_round() -> None:
+    assert list(find_batch({"messages": [message(PICTURE)]})) == []
+    assert list(find_chat({"messages": [[message(PICTURE)]]})) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "places"),
+    [
+        ("AAAA", ["prompt_embeds"]),
+        (["AAAA", "BBBB"], ["prompt_embeds[0]", "prompt_embeds[1]"]),
+        (["AAAA", None], ["prompt_embeds[0]"]),
+        ("", ["prompt_embeds"]),
+        ([], []),
+        (None, []),
+    ],
+)
+def test_a_completion_may_bring_embedded_prompts(value: Any, places: list[str]) -> None:
+    parts = list(find_completion({"prompt": "a", "prompt_embeds": value}))
+    assert [part.place for part in parts] == places
+    assert all(part.embeds and part.url is None and part.modality == "prompt_embeds" for part in parts)
 
 
 @pytest.mark.parametrize("error", [CorruptMedia("it is empty"), TooManyImages(5, 4)])
