@@ -5,7 +5,6 @@ A test is named by the id of its report and says in its first line what went wro
 payloads and gateways are here, all of them: one that is no test is in NOT_HERE, with the reason.
 """
 
-import asyncio
 import base64
 import gzip
 import http.client
@@ -23,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import httpx
@@ -119,6 +119,11 @@ def app_before(backend: int, **settings: Any) -> Starlette:
     return create_app(Settings(gateway=GatewaySettings(backend=f"http://127.0.0.1:{backend}"), **settings))
 
 
+def gated(_: ASGIApp, **settings: Any) -> Starlette:
+    """The gateway where no backend is needed."""
+    return create_app(Settings(**settings))
+
+
 @contextmanager
 def gateway(backend: ASGIApp, *, http: str = "httptools", **settings: Any) -> Iterator[int]:
     """The gateway in front of this app; the gateway's port."""
@@ -148,7 +153,8 @@ def edge() -> Iterator[Edge]:
 def post(port: int, body: Any, path: str = CHAT_PATH, **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     url = f"http://127.0.0.1:{port}{path}"
-    return httpx.post(url, content=body, headers={"content-type": "application/json"} | named, timeout=PATIENCE_S)
+    headers = {"content-type": "application/json"} | named
+    return httpx.post(url, content=body, headers=headers, timeout=PATIENCE_S, verify=False)
 
 
 def refused_with(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
@@ -336,14 +342,16 @@ def test_b11_a_message_of_one_tiny_picture_and_no_text(
 ) -> None:
     """A picture of one pixel, alone in its message, ended in an index error and a 500."""
     for kind in ("PNG", "JPEG", "WEBP"):
-        body = chat(image_part(encoded(picture(*size), kind), f"image/{kind.lower()}"), model=model)
+        body = chat(image_part(encoded(noise(*size), kind), f"image/{kind.lower()}"), model=model)
         post(port, body).raise_for_status()
         assert backend.last.body == body
 
 
 def test_b11_one_that_the_model_would_refuse_is_refused_with_its_sides(port: int) -> None:
     """A picture of a pixel's width and great height was another 500."""
-    error = refused_with(post(port, chat(image_part(png(1, 500), "image/png"))), 400, "unsupported_media")
+    error = refused_with(
+        post(port, chat(image_part(encoded(noise(1, 500), "PNG"), "image/png"))), 400, "unsupported_media"
+    )
     assert "1x500" in error["message"]
 
 
@@ -414,23 +422,23 @@ def test_b17_pictures_of_all_roles_are_prepared(role: str, port: int, backend: R
     assert opened(sent_picture(backend.last.body, message=2, part=1)).size == PHOTO_SIZE
 
 
-@pytest.mark.parametrize("status", [400, 413, 422, 429])
 @pytest.mark.parametrize("stream", [True, False])
-def test_b17_a_refusal_of_the_backend_passes_as_it_is_and_is_not_asked_again(status: int, *, stream: bool) -> None:
+def test_b17_a_refusal_of_the_backend_passes_as_it_is_and_is_not_asked_again(*, stream: bool) -> None:
     """A 413 of the backend came out as a 500 inside a stream, after nine attempts."""
-    refusing = Recorder(status=status, body=b'{"error":{"message":"too much","code":%d}}\n' % status)
+    refusing = Recorder(body=b'{"error":{"message":"too much"}}\n')
     tool = {"role": "tool", "tool_call_id": "1", "content": [image_part(SMALL)]}
     with gateway(refusing) as port:
-        response = post(port, conversation(tool, stream=stream))
-    assert (response.status_code, response.content) == (status, refusing.body)
-    assert response.headers["content-type"] == "application/json"
-    assert len(refusing.received) == 1
+        for count, refusing.status in enumerate((400, 413, 422, 429), 1):
+            response = post(port, conversation(tool, stream=stream))
+            assert (response.status_code, response.content) == (refusing.status, refusing.body)
+            assert response.headers["content-type"] == "application/json"
+            assert len(refusing.received) == count
 
 
 @pytest.fixture(scope="module")
 def history() -> list[Any]:
     """Twenty turns, each with a picture of half a megabyte."""
-    file = encoded(noise(1344, 1008), "JPEG", quality=40)
+    file = encoded(noise(1344, 1008), "JPEG", quality=50)
     assert 500_000 < len(file) < 700_000
     asked = {"role": "user", "content": [text_part(), image_part(file)]}
     return [message for _ in range(20) for message in (asked, {"role": "assistant", "content": "Noise."})]
@@ -481,7 +489,7 @@ def upload(send: Callable[[bytes], object], size: int, piece_bytes: int) -> None
 
 
 @pytest.mark.parametrize("http", SERVERS)
-@pytest.mark.parametrize("through", [edged, lambda _, **settings: create_app(Settings(**settings))])
+@pytest.mark.parametrize("through", [edged, gated])
 def test_b20_a_client_that_still_uploads_can_read_the_413(http: str, through: Callable[..., ASGIApp]) -> None:
     """The answer came before the upload was over, and the client saw a broken pipe in its place."""
     app = through(Recorder(), limits=Limits(max_body_bytes=1_000_000))
@@ -504,7 +512,7 @@ def test_b20_a_library_that_sends_all_before_it_reads_has_the_413_too() -> None:
 
 
 @pytest.mark.parametrize("http", SERVERS)
-@pytest.mark.parametrize("through", [edged, lambda _, **settings: create_app(Settings(**settings))])
+@pytest.mark.parametrize("through", [edged, gated])
 def test_b22_a_limit_that_is_met_in_mid_upload_is_told_as_well(http: str, through: Callable[..., ASGIApp]) -> None:
     """Where the length was not declared, the refusal never arrived at the side that was still sending."""
     app = through(Recorder(), limits=Limits(max_body_bytes=4_096))
@@ -576,18 +584,14 @@ def test_b120_the_backend_learns_it_through_the_gateway(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("http", SERVERS)
-@pytest.mark.parametrize("declared", [True, False], ids=["length", "chunked"])
-@pytest.mark.parametrize("packed", [True, False], ids=["gzip", "plain"])
 @BODIES
-def test_b121_a_replayed_body_is_not_followed_by_a_disconnect(
-    http: str, *, declared: bool, packed: bool, body: bytes
-) -> None:
+def test_b121_a_replayed_body_is_not_followed_by_a_disconnect(http: str, body: bytes) -> None:
     """An app that looked whether its client was still there was told no, and broke its stream off."""
-    sent = gzip.compress(body, 1) if packed else body
-    headers = {"content_encoding": "gzip"} if packed else {}
+    packed, encoding = gzip.compress(body, 1), {"content_encoding": "gzip"}
     with served(edged(never_left), http=http) as port:
-        response = post(port, sent if declared else in_pieces(sent), **headers)
-    assert response.content == b"data: 0\n\ndata: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
+        answers = [post(port, body), post(port, in_pieces(body))]
+        answers += [post(port, packed, **encoding), post(port, in_pieces(packed), **encoding)]
+    assert {answer.content for answer in answers} == {b"data: 0\n\ndata: 1\n\ndata: 2\n\ndata: [DONE]\n\n"}
 
 
 class Peeking(BaseHTTPMiddleware):
@@ -662,9 +666,7 @@ def test_b125_context_variables_are_shared_with_the_app(body: bytes) -> None:
     assert seen == ["set outside", "set inside"]
 
 
-ODD_TEXT = '{"model": "m",\r\n "messages": [{"role":"user", "content":"Grüße, 你好\r\n😀"}]}\r\n'.replace(
-    "\r\n😀", "\\r\\n😀"
-)
+ODD_TEXT = '{"model": "m",\r\n "messages": [{"role":"user", "content":"Grüße, 你好\\r\\n😀"}]}\r\n'.encode()
 
 
 @contextmanager
@@ -673,22 +675,25 @@ def on_the_wire(answer: bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}
     seen: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
-        while request := read_request(connection).partition(b"\r\n\r\n"):
-            if not request[0]:
-                return
-            seen.append(b"".join(request))
+        while (request := read_request(connection)) != b"\r\n\r\n":
+            seen.append(request)
             connection.sendall(answer)
 
     with raw_backend(serve) as behind, served(app_before(behind), http="h11") as port:
         yield port, seen
 
 
-@pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/unknown/path?beta=true"])
-@pytest.mark.parametrize("body", [ODD_TEXT.encode(), b"\x00\xff\r\n\r\n"], ids=["json", "bytes"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages/count_tokens", ODD_TEXT),
+        ("/v1/unknown/path?beta=true", ODD_TEXT),
+        ("/v1/unknown/path", b"\x00\xff\r\n\r\n"),
+    ],
+    ids=["known", "unknown", "no json"],
+)
 def test_b126_a_body_that_is_not_changed_keeps_its_bytes_and_its_length(path: str, body: bytes) -> None:
     """On a path that nobody had thought of, an empty body went on under the old length."""
-    if path.startswith("/v1/messages") and not body.startswith(b"{"):
-        pytest.skip("what is no JSON is refused there")
     with on_the_wire() as (port, seen):
         assert post(port, body, path, x_own="1").status_code == 200
     [request] = seen
@@ -705,12 +710,10 @@ def test_b126_the_app_behind_sees_the_headers_that_it_would_see_without_us(path:
     bare, behind = Recorder(), Recorder()
     for app, asgi in ((bare, bare), (behind, edged(behind))):
         with served(asgi) as port, connected(port) as connection:
-            head = post_head(
-                path, f"Content-Length: {len(ODD_TEXT.encode())}", "X-Two: 1", "X-Two: 2", "Connection: close"
-            )
-            connection.sendall(head + ODD_TEXT.encode())
+            head = post_head(path, f"Content-Length: {len(ODD_TEXT)}", "X-Two: 1", "X-Two: 2", "Connection: close")
+            connection.sendall(head + ODD_TEXT)
             assert read_all(connection).startswith(b"HTTP/1.1 200 ")
-        assert app.last.body == ODD_TEXT.encode()
+        assert app.last.body == ODD_TEXT
     assert behind.last.headers == bare.last.headers
 
 
@@ -747,19 +750,20 @@ def test_b127_an_answer_has_the_length_that_it_is_sent_with(name: str, caplog: p
 
 def test_b129_a_length_counts_bytes_and_not_characters() -> None:
     """Of a body with line breaks and letters beyond ASCII another length was declared than came; the backend waited."""
-    before = ODD_TEXT[: ODD_TEXT.index("}]")].replace('"content":"', '"content":[{"type":"text","text":"') + "},\r\n"
-    body = before + orjson.dumps(image_part(LARGE, "image/png")).decode() + ']}],\r\n"user":"é"}'
+    before = '{"messages":[{"role":"user","content":[{"type":"text","text":"Grüße, 你好😀"},\r\n'.encode()
+    after = ']}],\r\n"user":"é"}\r\n'.encode()
+    body = before + orjson.dumps(image_part(LARGE, "image/png")) + after
     with on_the_wire() as (port, seen):
-        for sent in (ODD_TEXT.encode(), body.encode(), in_pieces(body.encode(), 997)):
+        for sent in (ODD_TEXT, body, in_pieces(body, 997)):
             assert post(port, sent).status_code == 200
     for request in seen:
         head, _, received = request.partition(b"\r\n\r\n")
         assert b"\r\ncontent-length: %d" % len(received) in head.lower()
     plain, prepared, chunked = (request.partition(b"\r\n\r\n")[2] for request in seen)
-    assert plain == ODD_TEXT.encode()
+    assert plain == ODD_TEXT
     assert prepared == chunked
-    assert prepared.startswith(before.encode())
-    assert prepared.endswith(']}],\r\n"user":"é"}'.encode())
+    assert prepared.startswith(before)
+    assert prepared.endswith(after)
 
 
 # Gateways: the JSON
@@ -793,7 +797,8 @@ def sent_between(before: str, after: str, port: int, backend: Recorder) -> dict[
 
 
 def text_around(text: str, model: str = "m", key: str = "user") -> tuple[str, str]:
-    before = f'{{"model":"{model}","{key}":"{text}","messages":[{{"role":"user","content":[{{"type":"text","text":"{text}"}},'
+    content = f'[{{"type":"text","text":"{text}"}},'
+    before = f'{{"model":"{model}","{key}":"{text}","messages":[{{"role":"user","content":{content}'
     return before, f',{{"type":"text","text":"{text}"}}]}},{{"role":"assistant","content":"{text}"}}]}}'
 
 
@@ -1039,6 +1044,7 @@ PAINTS = {
 }
 
 
+@cache
 def painted(paint: str) -> dict[str, Any]:
     """A part with a picture all of one colour, too large for its profile."""
     return image_part(encoded(Image.new("RGB", (1500, 1000), PAINTS[paint]), "JPEG"))
@@ -1159,7 +1165,7 @@ def test_b154_the_same_picture_is_sent_as_the_same_bytes(profile: str) -> None:
     body, sent = chat(*REPEATED.values()), set()
     for threads in (1, 4):
         edge = Edge(Settings(default_profile=profile, workers=WorkerSettings(threads=threads)))
-        sent |= {bytes(edge.prepare(CHAT_PATH, body).body) for _ in range(2)}
+        sent.add(bytes(edge.prepare(CHAT_PATH, body).body))
         edge.close()
     run = vlm_edge("prepare", "--profile", profile, stdin=body, PYTHONHASHSEED="1")
     assert run.returncode == 0
