@@ -4,7 +4,10 @@
 #   pip install vlm-edge                      # into the environment of vLLM
 #   ./vllm_middleware.sh Qwen/Qwen2.5-VL-7B-Instruct --max-model-len 16384
 #
-# vLLM hands no arguments to a middleware, so settings come from a file.
+# vLLM hands no arguments to a middleware, so settings come from a file, and from variables laid over it. vLLM runs
+# middleware before its own key check, so the edge has to know the keys too, or it works for strangers:
+#
+#   VLM_EDGE_API_KEYS='["sk-…"]' ./vllm_middleware.sh Qwen/Qwen2.5-VL-7B-Instruct --api-key sk-…
 set -euo pipefail
 model=${1:-Qwen/Qwen2.5-VL-7B-Instruct}
 shift || true

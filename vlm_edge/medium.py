@@ -13,7 +13,7 @@ from vlm_edge.media.data_url import File, Payload
 from vlm_edge.media.probe import probe
 from vlm_edge.media.source import Bytes
 from vlm_edge.plan import Limits, PicturePlan, check_bytes
-from vlm_edge.requests.body import Body, Path, Place
+from vlm_edge.requests.body import Body, Cut, Path, Place
 from vlm_edge.requests.part import Edit, MediaPart
 
 
@@ -63,10 +63,11 @@ def open_media(body: Body, parts: Sequence[MediaPart], files: Mapping[Path, byte
 
 
 def _payload(body: Body, part: MediaPart, place: Place) -> Payload:
-    cut = body.payload(place.cut) if place.cut else None
+    cut, url = place.cut, part.url or ""
     if not part.bare:
-        return data_url.parse(part.url or "", cut)
-    return data_url.parse_base64(_media_type(body.value, part.media_type), part.url or "", cut)
+        return data_url.parse(url, body.payload(cut) if cut else None)
+    payload = body.payload(Cut(place.start + 1, place.stop - 1)) if cut else None  # all between the quotes
+    return data_url.parse_base64(_media_type(body.value, part.media_type), url, payload)
 
 
 def _media_type(value: Any, path: Path | None) -> str:

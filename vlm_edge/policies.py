@@ -20,9 +20,13 @@ from vlm_edge.errors import (
     TooManyImages,
     naming,
 )
+from vlm_edge.requests.body import LEFT_IN
 from vlm_edge.requests.part import Edit, MediaPart
 
 LEFT_OUT = "[an earlier picture was left out]"
+
+# A longer one may have been cut, and then others look like it.
+MAX_UUID = LEFT_IN - 1
 
 # RFC 3986, 3.1; no longer than any that is in use, for it is told to the client.
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
@@ -158,5 +162,8 @@ def _renamed(part: MediaPart, policies: Policies, tenant: str) -> Sequence[Edit]
             with naming(part.place):
                 raise CachedMediaRefused("a uuid where it cannot be taken away; leave it out")
         return part.plain
+    if len(part.uuid) > MAX_UUID:
+        with naming(part.place):
+            raise CachedMediaRefused(f"a uuid of more than {MAX_UUID} characters; send a shorter one")
     name = sha256(f"{len(tenant)} {tenant}{part.uuid}".encode("utf-8", "surrogatepass")).hexdigest()
     return (Edit((*part.part, "uuid"), orjson.dumps(name)),)

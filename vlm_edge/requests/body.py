@@ -1,9 +1,9 @@
 """
 Body: the raw bytes of a request, its skeleton, and the places of its strings.
 
-A request is a small JSON skeleton around megabytes of base64. Each payload (the run between `;base64,`, or an opening
-quote, and the closing quote) is cut out before parsing, and new media are spliced into the raw bytes, so every other
-byte stays as it was.
+A request is a small JSON skeleton around megabytes of base64. Each payload (the run from behind `;base64,`, or behind
+the first characters of base64 alone, to the closing quote) is cut out before parsing, and new media are spliced into
+the raw bytes, so every other byte stays as it was.
 
 A cut is safe wherever it lands. It begins inside a string: `;base64,` can stand nowhere else, and between the strings
 of a JSON text no letter or digit follows a quote. It ends before the next quote, which no backslash precedes and which
@@ -35,8 +35,10 @@ MIN_BODY_BYTES = 16 * 1024
 # A shorter run without quotes may be left in.
 MIN_RUN_BYTES = 4 * 1024
 _STEP_BYTES = MIN_RUN_BYTES // 2
-# What a payload without a marker begins with: base64 of either alphabet, slashes escaped or not.
-_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]|\\/){64}")
+# What a payload without a marker begins with: base64 of either alphabet, slashes escaped or not. So much of it is left
+# in, that a string is not taken for an empty one.
+LEFT_IN = 256
+_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]|\\/){%d}" % LEFT_IN)
 # More text than any prompt has: parsing it would hold up the event loop.
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 
@@ -107,7 +109,7 @@ def find_cuts(raw: Raw) -> Sequence[Cut]:
         if raw.find(b'"', at, at + _STEP_BYTES) >= 0:
             at += _STEP_BYTES
             continue
-        start, stop = raw.rfind(b'"', behind, at) + 1, raw.find(b'"', at + _STEP_BYTES)
+        start, stop = max(behind, raw.rfind(b'"', behind, at) + 1), raw.find(b'"', at + _STEP_BYTES)
         if stop < 0:
             break
         payload = _payload_start(raw, start, stop)
@@ -119,8 +121,9 @@ def find_cuts(raw: Raw) -> Sequence[Cut]:
 
 def _payload_start(raw: Raw, start: int, stop: int) -> int:
     """Where in a run without quotes its payload begins; 0 if it has none."""
-    if start and _BASE64.match(raw, start):
-        return start
+    base64 = _BASE64.match(raw, start)
+    if base64 and start:
+        return base64.end()
     marker = raw.find(MARKER, start, stop)
     return marker + len(MARKER) if marker >= 0 else 0
 

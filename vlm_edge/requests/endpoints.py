@@ -8,7 +8,7 @@ import msgspec
 from vlm_edge.errors import EdgeError
 from vlm_edge.requests import anthropic, cohere, openai, pooling, responses, vllm
 from vlm_edge.requests.body import Path, Raw
-from vlm_edge.requests.part import Edit, MediaPart
+from vlm_edge.requests.part import Edit, MediaPart, find_url
 
 Find = Callable[[dict[str, Any]], Iterator[MediaPart]]
 
@@ -68,7 +68,14 @@ def _find_of_line(url: str) -> Find | None:
     """As vLLM chooses (entrypoints/launchers/run_batch.py)."""
     if url.endswith(("/score", "/rerank")):
         return pooling.find_scores
-    return ENDPOINTS[url].find if url in ENDPOINTS else None
+    if url in SOUND_PATHS:
+        return find_sound
+    return ENDPOINTS[url].find if url in ENDPOINTS and url != BATCH_LINE else None
+
+
+def find_sound(body: dict[str, Any]) -> Iterator[MediaPart]:
+    """A line about a sound; over HTTP it comes as a form."""
+    return find_url(body.get("file_url"), ("file_url",), "audio")
 
 
 def _inside(part: MediaPart, key: str) -> MediaPart:
@@ -88,10 +95,12 @@ def _model_of_line(line: dict[str, Any]) -> Any:
 
 CHAT_PATH = "/v1/chat/completions"
 BATCH_LINE = "run-batch"  # no path of HTTP: the lines of a file
+SOUND_PATHS = frozenset({"/v1/audio/transcriptions", "/v1/audio/translations"})
 
 CHAT = Dialect(openai.find_chat, lists=2)  # messages, content
 RESPONSES = Dialect(responses.find, lists=2)  # input, content or output
 MESSAGES = Dialect(anthropic.find, anthropic.error_body, lists=2, error_event=b"event: error\n")
+COHERE = Dialect(cohere.find_chat, cohere.chat_error_body, lists=2)  # messages, content
 COMPLETIONS = Dialect(openai.find_completion)
 EMBEDDINGS = Dialect(pooling.find_embeddings)
 SCORES = Dialect(pooling.find_scores)
@@ -117,7 +126,8 @@ ENDPOINTS: dict[str, Dialect] = {
     "/v2/rerank": SCORES,
     "/tokenize": CHAT,
     "/v2/embed": Dialect(cohere.find_embed),
-    "/cohere/v2/chat": Dialect(cohere.find_chat, cohere.chat_error_body, lists=2),  # messages, content
+    "/cohere/v2/chat": COHERE,
+    "/cohere/v2/chat/render": COHERE,
     "/v1/systemone": Dialect(vllm.find_decisions),
     "/inference/v1/generate": Dialect(vllm.find_generate),
     "/invocations": Dialect(find_any),
