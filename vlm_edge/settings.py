@@ -82,6 +82,10 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name in (self.default_profile, *(rule.profile for rule in self.rules)):
             if name not in self.profiles:
                 raise ValueError(f"no profile is called {name!r}; the profiles are {', '.join(sorted(self.profiles))}")
+        if not all(self.api_keys):
+            raise ValueError("api_keys has an empty one, which anybody bears")
+        if self.remote == "fetch" and not self.fetch.hosts:
+            raise ValueError("remote = 'fetch' needs fetch.hosts, the hosts that pictures may come from")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Settings":
