@@ -732,6 +732,14 @@ def test_pictures_are_limited_a_prompt_and_a_request() -> None:
         edge.prepare(CHAT_PATH, chat(*[image_part(SMALL)] * 3))
 
 
+def test_media_of_any_kind_are_limited_whatever_the_settings() -> None:
+    video = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
+    edge = made(limits=Limits(max_images=1_000_000, max_total_images=1_000_000))
+    assert edge.find(CHAT_PATH, chat(*[video] * 2_000))
+    with pytest.raises(TooManyImages):
+        edge.find(CHAT_PATH, chat(*[video] * 2_001))
+
+
 def test_vision_tokens_are_limited_a_prompt() -> None:
     tokens = 36 * 18  # of LARGE, resized
     edge = made(limits=Limits(max_request_tokens=tokens))

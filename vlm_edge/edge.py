@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from vlm_edge import choice
-from vlm_edge.errors import InvalidJson, UnknownPath, UnknownProfile, naming
+from vlm_edge.errors import InvalidJson, TooManyImages, UnknownPath, UnknownProfile, naming
 from vlm_edge.fetch import Fetcher
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import probe
@@ -36,6 +37,8 @@ from vlm_edge.settings import Settings
 from vlm_edge.workers import Workers
 
 MAX_NAME = 256
+# Media of any kind in one request, whatever the limits: more would hold up the event loop.
+MAX_PARTS = 2_000
 
 _NO_HEADERS: Mapping[str, str] = {}
 _NO_FILES: Mapping[Path, bytes] = {}
@@ -82,16 +85,18 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | None:
-    """The media of a request; None where it holds none. Raises InvalidJson, TextTooLarge and UnknownPath."""
+    """The media of a request; None where it holds none. Raises InvalidJson, TextTooLarge, UnknownPath, TooManyImages."""
     begin = time.perf_counter()
     if path not in ENDPOINTS:
         raise UnknownPath(path, ENDPOINTS)
     body, dialect = Body.read(raw, max_text_bytes), ENDPOINTS[path]
     if not isinstance(body.value, dict):
         raise InvalidJson("the body is not a JSON object")
-    parts = list(dialect.find(body.value))
+    parts = list(islice(dialect.find(body.value), MAX_PARTS + 1))
     if not parts:
         return None
+    if len(parts) > MAX_PARTS:
+        raise TooManyImages(len(parts), MAX_PARTS, "request")
     return Found(path, body, parts, _name(dialect.model(body.value)), time.perf_counter() - begin)
 
 
