@@ -242,7 +242,7 @@ def test_an_app_that_does_not_read_answers_all_the_same(server: Server) -> None:
         ("two", f"/small{CHAT_PATH}", THUMBNAIL),
         ("two", f"/large{CHAT_PATH}", STANDARD),
         ("outside", CHAT_PATH, STANDARD),
-        ("outside", f"/sub{CHAT_PATH}", (1600, 1200)),
+        ("outside", f"/sub{CHAT_PATH}", STANDARD),
         ("twice", CHAT_PATH, STANDARD),
     ],
 )

@@ -1123,7 +1123,7 @@ def test_b146_or_the_newest_are_kept_and_the_others_become_notes() -> None:
     backend = Recorder()
     with gateway(backend, history="keep_last", limits=Limits(max_images=4)) as port:
         response = post(port, conversation(*long_talk()))
-    assert response.headers["x-vlm-edge-media"] == "images=4; resized=4"
+    assert response.headers["x-vlm-edge-media"] == "images=4; resized=4, dropped=2"
     note = text_part("[an earlier picture was left out]")
     expected = outline(long_talk())
     expected[0]["content"] = [note, text_part("a"), note]

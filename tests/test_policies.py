@@ -56,7 +56,7 @@ def parts_of(body: dict[str, Any], path: str = CHAT_PATH) -> list[MediaPart]:
 def admitted(
     body: dict[str, Any], path: str = CHAT_PATH, images: int = 20, tenant: str = "", **set_to: Any
 ) -> Admitted:
-    return admit(parts_of(body, path), Policies(**set_to), images, tenant)
+    return admit(parts_of(body, path), Policies(**set_to), images, 200, tenant)
 
 
 @pytest.fixture(scope="module")
@@ -620,7 +620,7 @@ def test_all_pictures_of_a_request_together_have_a_limit_too(edges: list[Edge]) 
 def test_a_request_without_media_is_within_every_limit() -> None:
     check_images([], 0)
     check_total([], 0)
-    assert admitted({"messages": []}, images=0) == Admitted([], [], 0, [])
+    assert admitted({"messages": []}, images=0) == Admitted([], [], 0, 0, [])
 
 
 # Values

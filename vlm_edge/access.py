@@ -21,12 +21,12 @@ def check_of(keys: Sequence[str]) -> Check | None:
 
 async def let_in(check: Check | None, scope: Scope) -> None:
     """Raises Unauthorized for a request that may not come in. CORS preflights, probes and scrapes always may."""
-    if check and scope["type"] == "http" and not _open(scope) and not await check(scope):
+    if check and scope["type"] in ("http", "websocket") and not _open(scope) and not await check(scope):
         raise Unauthorized
 
 
 def _open(scope: Scope) -> bool:
-    method: str = scope["method"]
+    method: str = scope.get("method", "")  # a websocket has none
     return method == "OPTIONS" or (method in ("GET", "HEAD") and scope["path"] in OPEN_PATHS)
 
 

@@ -15,7 +15,7 @@ class ProfileRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One business: requests that meet every condition given here get `profile`.
 
     path and model: as in the request, `*` allowed. header: `name: value`, `*` allowed in the value. api_key: the
-    bearer token.
+    bearer token, or X-API-Key.
     """
 
     profile: str
@@ -47,7 +47,8 @@ def _has_header(headers: Mapping[str, str], wanted: str) -> bool:
 
 def _has_key(headers: Mapping[str, str], key: str) -> bool:
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and compare_digest(token.strip().encode(), key.encode())
+    found = token if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    return compare_digest(found.strip().encode(), key.encode())
 
 
 def choose(

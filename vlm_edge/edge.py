@@ -6,13 +6,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from vlm_edge import choice
 from vlm_edge.errors import InvalidJson, TooManyImages, UnknownPath, UnknownProfile, naming
-from vlm_edge.fetch import Fetcher
+from vlm_edge.fetch import Fetcher, need_extra
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import probe
 from vlm_edge.media.source import Bytes
@@ -28,17 +28,22 @@ from vlm_edge.plan import (
     plan,
     plan_picture,
 )
-from vlm_edge.policies import Admitted, admit, check_total
+from vlm_edge.policies import Admitted, admit
 from vlm_edge.report import PictureReport, Report
-from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Path, Place, Raw
+from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Path, Place, Raw, find_cuts
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.requests.part import MediaPart
+from vlm_edge.requests.stray import holds_data_url
 from vlm_edge.settings import Settings
 from vlm_edge.workers import Workers
 
 MAX_NAME = 256
 # Media of any kind in one request, whatever the limits: more would hold up the event loop.
 MAX_PARTS = 2_000
+# Text of a body that takes some milliseconds at worst.
+ASIDE_BYTES = 32 * 1024
+
+T = TypeVar("T")
 
 _NO_HEADERS: Mapping[str, str] = {}
 _NO_FILES: Mapping[Path, bytes] = {}
@@ -81,11 +86,15 @@ class Decision(msgspec.Struct, frozen=True):
     media: Sequence[Medium]
     edits: Mapping[Place, bytes]  # what the policies change besides
     passed: int  # media that are not ours to prepare
+    dropped: int  # old pictures, for which a note is left
     seconds: float
 
 
 def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | None:
-    """The media of a request; None where it holds none. Raises InvalidJson, TextTooLarge, UnknownPath, TooManyImages."""
+    """The media of a request; None where it holds none.
+
+    Raises InvalidJson, TextTooLarge, TooManyBrackets, UnknownPath and TooManyImages.
+    """
     begin = time.perf_counter()
     if path not in ENDPOINTS:
         raise UnknownPath(path, ENDPOINTS)
@@ -109,6 +118,8 @@ class Edge:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self.workers = Workers(self.settings.workers)
+        if self._fetches:
+            need_extra()
 
     def prepare(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """The body with its pictures prepared. `path` tells the kind of request."""
@@ -122,11 +133,24 @@ class Edge:
 
     async def prepare_async(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """`prepare`, with the pixels off the event loop."""
-        found = self.find(path, body)
+        decision = await self.decide_async(path, body, headers)
+        return await self.carry_out(decision) if decision else Prepared(body, None)
+
+    async def decide_async(
+        self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS, *, budget: bool = True
+    ) -> Decision | None:
+        """Find, fetch and decide; None where there are no media. Without `budget`, as `plan`."""
+        found = await _aside(_text_bytes(body), partial(self.find, path, body))
         if found is None:
-            return Prepared(body, None)
+            return None
         files = await self.fetch(found, headers)
-        return await self.carry_out(self.decide(found, headers, files))
+        decide = partial(self.decide if budget else self.plan, found, headers, files)
+        return await _aside(len(found.body.skeleton), decide)
+
+    async def holds_data_url(self, body: Raw) -> bool:
+        """Of a body of unknown kind. Raises TextTooLarge for one that is too large to be looked at."""
+        search = partial(holds_data_url, body, self.settings.limits.max_text_bytes)
+        return await _aside(_text_bytes(body), search)
 
     def find(self, path: str, body: Raw) -> Found | None:
         """`find`, within the limits."""
@@ -168,6 +192,7 @@ class Edge:
             media=media,
             edits=strings_of(found.body, admitted.edits),
             passed=admitted.passed,
+            dropped=admitted.dropped,
             seconds=found.seconds + time.perf_counter() - begin,
         )
 
@@ -211,9 +236,8 @@ class Edge:
 
     def _admit(self, found: Found, profile: str, headers: Mapping[str, str]) -> Admitted:
         limits = self.settings.limits
-        check_total(found.parts, limits.max_total_images)
         allowed = max_images(self.settings.profiles[profile], limits)
-        return admit(found.parts, self.settings, allowed, _tenant(headers, profile))
+        return admit(found.parts, self.settings, allowed, limits.max_total_images, _tenant(headers, profile))
 
     def _plan(self, media: Sequence[Medium], profile: str, model: Model) -> Plan:
         subjects = []
@@ -236,7 +260,17 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 def _tenant(headers: Mapping[str, str], profile: str) -> str:
     """Who shares names for media: clients of one key, whose pictures have been made alike."""
     named = _lower(headers)
-    return " ".join((*(named.get(name, "") for name in ("authorization", "x-api-key")), profile))
+    return "\0".join((*(named.get(name, "") for name in ("authorization", "x-api-key")), profile))
+
+
+async def _aside(text_bytes: int, work: Callable[[], T]) -> T:
+    """Work on so much text, in a thread of its own if it is so much that others would wait for it."""
+    return await asyncio.to_thread(work) if text_bytes > ASIDE_BYTES else work()
+
+
+def _text_bytes(raw: Raw) -> int:
+    """Of a body, beside its payloads."""
+    return len(raw) - sum(cut.stop - cut.start for cut in find_cuts(raw))
 
 
 def _jobs(decision: Decision) -> list[partial[Encoded]]:
@@ -276,6 +310,7 @@ def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> 
         bytes_before=len(raw),
         bytes_after=len(body),
         passed=decision.passed,
+        dropped=decision.dropped,
         decide_s=decision.seconds,
         prepare_s=prepare_s,
     )

@@ -21,11 +21,13 @@ EdgeError
 │   ├── UnexpectedMedia
 │   ├── UnknownProfile
 │   ├── UnknownPath                404
+│   ├── InvalidPath
 │   ├── VisionBudgetExceeded
 │   ├── Unauthorized               401
 │   ├── UploadTimeout              408
 │   ├── BodyTooLarge               413
 │   │   ├── TextTooLarge
+│   │   ├── TooManyBrackets
 │   │   └── PackedTooTightly
 │   ├── InvalidEncoding
 │   └── UnsupportedEncoding        415
@@ -223,7 +225,15 @@ class UnknownPath(RequestError):
     status = 404
 
     def __init__(self, path: str, known: Iterable[str]) -> None:
-        super().__init__(f"requests to {path[:64]!r} are not known to carry pictures; those to {', '.join(known)} are")
+        paths = ", ".join(path for path in known if path.startswith("/"))
+        super().__init__(f"requests to {path[:64]!r} are not known to carry pictures; those to {paths} are")
+
+
+class InvalidPath(RequestError):
+    code = "invalid_path"
+
+    def __init__(self) -> None:
+        super().__init__("the path of the URL has control characters, or does not begin with a slash")
 
 
 class VisionBudgetExceeded(RequestError):
@@ -268,6 +278,13 @@ class TextTooLarge(BodyTooLarge):
     def __init__(self, found: int, allowed: int) -> None:
         RequestError.__init__(
             self, f"the body has {found} bytes beside its media; at most {allowed} are allowed; send less text"
+        )
+
+
+class TooManyBrackets(BodyTooLarge):
+    def __init__(self, found: int, allowed: int) -> None:
+        RequestError.__init__(
+            self, f"the body has {found} objects and lists, or brackets in its text; at most {allowed} are allowed"
         )
 
 

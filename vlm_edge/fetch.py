@@ -98,11 +98,11 @@ class Fetcher:
     ) -> list[bytes]:
         """The files at these URLs, in order, of at most `max_bytes` each. All or none: the first error ends it.
 
-        No more is begun once they have `max_total_bytes` together.
+        Together they may have `max_total_bytes`.
 
         Raises RemoteMediaRefused, RemoteMediaFailed and MediaTooLarge, which name the place, and MissingExtra.
         """
-        _need_extra()
+        need_extra()
         targets = [self._checked(url, place) for url, place in zip(urls, places, strict=True)]
         turns, purse = asyncio.Semaphore(AT_ONCE), _Purse(max_total_bytes)
         async with _session(self.settings) as session:
@@ -110,9 +110,7 @@ class Fetcher:
             async def one(url: "URL", place: str) -> bytes:
                 with naming(place):
                     async with turns:
-                        file = await self._picture(session, url, max_bytes)
-                    purse.take(len(file))
-                    return file
+                        return await self._picture(session, url, max_bytes, purse)
 
             tasks = [asyncio.create_task(one(url, place)) for url, place in zip(targets, places, strict=True)]
             try:
@@ -126,22 +124,22 @@ class Fetcher:
         with naming(place):
             return self._target(url, "a URL")
 
-    async def _picture(self, session: "ClientSession", url: "URL", max_bytes: int) -> bytes:
+    async def _picture(self, session: "ClientSession", url: "URL", max_bytes: int, purse: "_Purse") -> bytes:
         from aiohttp import ClientError
 
         try:
             async with asyncio.timeout(self.settings.timeout_s):
-                return await self._follow(session, url, max_bytes)
+                return await self._follow(session, url, max_bytes, purse)
         except TimeoutError:
             raise RemoteMediaFailed(f"it did not arrive within {self.settings.timeout_s:g} s") from None
         except (ClientError, OSError) as error:
             raise RemoteMediaFailed(_why(error)) from None
 
-    async def _follow(self, session: "ClientSession", url: "URL", max_bytes: int) -> bytes:
+    async def _follow(self, session: "ClientSession", url: "URL", max_bytes: int, purse: "_Purse") -> bytes:
         for _ in range(self.settings.max_redirects + 1):
             async with session.get(url, allow_redirects=False) as response:
                 if response.status not in REDIRECTS or "Location" not in response.headers:
-                    return await _file(response, max_bytes)
+                    return await _file(response, max_bytes, purse)
                 url = self._target(_joined(url, response.headers["Location"]), "a redirect to a URL")
         raise RemoteMediaFailed(f"it was redirected more than {self.settings.max_redirects} times")
 
@@ -269,7 +267,7 @@ def _check_address(address: str, settings: FetchSettings) -> None:
         raise RemoteMediaRefused("a URL whose host has an address that is not public")
 
 
-def _need_extra() -> None:
+def need_extra() -> None:
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
@@ -305,7 +303,7 @@ def _resolver(settings: FetchSettings) -> "AbstractResolver":
     return Checked()
 
 
-async def _file(response: "ClientResponse", max_bytes: int) -> bytes:
+async def _file(response: "ClientResponse", max_bytes: int, purse: _Purse) -> bytes:
     if response.status != 200:
         raise RemoteMediaFailed(f"its host answered {response.status}")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -315,6 +313,7 @@ async def _file(response: "ClientResponse", max_bytes: int) -> bytes:
     async for piece in response.content.iter_any():
         found += len(piece)
         _check_bytes(found, max_bytes)
+        purse.take(len(piece))
         pieces.append(piece)
     return b"".join(pieces)
 

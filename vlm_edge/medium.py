@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from vlm_edge.errors import InvalidDataUrl, naming
+from vlm_edge.errors import InvalidDataUrl, RemoteMediaFailed, naming
 from vlm_edge.media import data_url, picture
 from vlm_edge.media.data_url import File, Payload
 from vlm_edge.media.probe import probe
@@ -55,6 +55,8 @@ def open_media(body: Body, parts: Sequence[MediaPart], files: Mapping[Path, byte
     media = []
     for part in parts:
         with naming(part.place):
+            if (part.url or "").strip().lower().startswith(("http:", "https:")) and part.source not in files:
+                raise RemoteMediaFailed("it was to be fetched before")
             payload = File(files[part.source]) if part.source in files else _payload(body, part, places[part.source])
             check_bytes(payload.size, limits)
         type_place = places[part.media_type] if part.media_type else None

@@ -5,7 +5,8 @@ The response is never wrapped, but for adding headers to it; so streams pass as 
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterator
 
 import anyio
 import orjson
@@ -17,6 +18,7 @@ from vlm_edge.edge import Edge, Prepared
 from vlm_edge.errors import (
     BodyTooLarge,
     EdgeError,
+    InvalidPath,
     Overloaded,
     Unauthorized,
     UnexpectedMedia,
@@ -25,14 +27,14 @@ from vlm_edge.errors import (
 )
 from vlm_edge.report import Observer
 from vlm_edge.requests.body import Raw
-from vlm_edge.requests.endpoints import CHAT, ENDPOINTS, Dialect
-from vlm_edge.requests.stray import holds_data_url
+from vlm_edge.requests.endpoints import CHAT, ENDPOINT_STARTS, ENDPOINTS, Dialect
 from vlm_edge.settings import Settings
-from vlm_edge.upload import ClientLeft, check_head, first_message, read_body
+from vlm_edge.upload import ClientLeft, Later, at_once, check_head, in_time, read_body
 
 log = logging.getLogger("vlm_edge")
 
 REPORT_KEY = "vlm_edge.report"  # where the app finds the Report in the scope
+SETTINGS_KEY = "vlm_edge.settings"  # and another instance those by which it was made
 
 # A body is handed on in pieces, for copying tens of megabytes at once would hold up the event loop.
 PIECE_BYTES = 1024 * 1024
@@ -43,6 +45,8 @@ DRAIN_S = 10.0
 
 # Refusals of requests whose body has not been read to its end.
 _UNREAD = (BodyTooLarge, Unauthorized, UnsupportedEncoding, UploadTimeout)
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _RawHeaders = list[tuple[bytes, bytes]]
 
@@ -68,55 +72,62 @@ class EdgeMiddleware:
         self.edge = edge or Edge(settings or Settings.from_env())
         self.observer = observer
         self.settings = self.edge.settings
+        self.upload, self.max_body_bytes = self.settings.upload, self.settings.limits.max_body_bytes
         self.check = check or check_of(self.settings.api_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if REPORT_KEY in scope:  # another instance has been here
-            await self.app(scope, receive, send)
-            return
         path = posted_path(scope)
         dialect = ENDPOINTS.get(path)
         try:
             if self.check:
                 await let_in(self.check, scope)
             if dialect:
-                head = check_head(scope["headers"], self.settings.limits.max_body_bytes)
-                message = await first_message(receive, self.settings.upload)
+                _, encoding = check_head(scope["headers"], self.max_body_bytes)
+                message = at_once(receive)
+                if isinstance(message, Later):
+                    message = await in_time(message, self.upload)
                 receive = again(message, receive)
-                if head.encoding or message.get("more_body") or not dialect.holds_none(message.get("body", b"")):
+                if encoding or message.get("more_body") or not dialect.holds_none(message.get("body", b"")):
                     scope, receive, send = await self._prepare(path, scope, receive, send)
-            elif path and self.settings.unknown_paths == "refuse" and is_json(scope):
-                receive = await self._searched(scope, receive)
+            elif scope["type"] == "http":
+                receive = await self._search(path, scope, receive)
         except ClientLeft:
             return
         except EdgeError as error:
             self._refused(error)
-            await refuse(error, dialect or CHAT, receive, send)
+            await refuse(error, dialect or CHAT, receive, send, websocket=scope["type"] == "websocket")
             return
         await self.app(scope, receive, send)
 
     async def _prepare(self, path: str, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
         """What to call the app with: the request unpacked, and with its pictures prepared, if it has any."""
-        body, headers = await self._read(scope, receive), Headers(raw=scope["headers"])
+        headers = Headers(raw=scope["headers"])
+        if self._has_been_prepared(scope) or is_form(headers):
+            return scope, receive, send
+        body = await self._read(scope, receive)
         if "content-encoding" in headers:
             scope = with_length(scope, len(body))
-        found = self.edge.find(path, body)
-        if found:
-            files = await self.edge.fetch(found, headers)
-            prepared = await self.edge.carry_out(self.edge.decide(found, headers, files))
-            body = prepared.body
-            scope, send = self._reported(prepared, scope, send)
-        return scope, replay(body, receive), send
+        prepared = await self.edge.prepare_async(path, body, headers)
+        scope, send = self._reported(prepared, scope, send)
+        return scope, replay(prepared.body, receive), send
 
-    async def _read(self, scope: Scope, receive: Receive) -> Raw:
-        return await read_body(scope, receive, self.settings.limits.max_body_bytes, self.settings.upload)
-
-    async def _searched(self, scope: Scope, receive: Receive) -> Receive:
-        """The body as it came, in which no medium was found."""
+    async def _search(self, path: str, scope: Scope, receive: Receive) -> Receive:
+        """Of a path that is no endpoint: the body as it came, in which no medium was found."""
+        check_path(scope)
+        headers = Headers(raw=scope["headers"])
+        if not path or self.settings.unknown_paths == "pass" or not is_json(headers):
+            return receive
         body = await self._read(scope, receive)
-        if holds_data_url(body, self.settings.limits.max_text_bytes):
+        if await self.edge.holds_data_url(body):
             raise UnexpectedMedia
         return replay(body, receive)
+
+    def _has_been_prepared(self, scope: Scope) -> bool:
+        """Whether another instance has done all that this one would do."""
+        return scope.get(SETTINGS_KEY) == self.settings
+
+    async def _read(self, scope: Scope, receive: Receive) -> Raw:
+        return await read_body(scope, receive, self.max_body_bytes, self.upload)
 
     def _refused(self, error: EdgeError) -> None:
         log.info("refused: %s at %s", error.code, error.param)
@@ -129,24 +140,42 @@ class EdgeMiddleware:
             return scope, send
         if self.observer:
             self.observer.prepared(report)
-        return {**with_length(scope, len(prepared.body)), REPORT_KEY: report}, with_headers(report.headers(), send)
+        told = {REPORT_KEY: report, SETTINGS_KEY: self.settings}
+        return {**with_length(scope, len(prepared.body)), **told}, with_headers(report.headers(), send)
 
 
 def posted_path(scope: Scope) -> str:
-    """The path of a POST, below the app's mount point unless the whole is an endpoint; of anything else, none."""
+    """The path of a POST; of an endpoint, without what it is mounted below. Of anything else, none."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return ""
     path: str = scope["path"]
+    if path in ENDPOINTS:  # an app may be mounted at /v1
+        return path
     root: str = scope.get("root_path", "")
-    below = root and path not in ENDPOINTS and path.startswith(root + "/")  # an app may be mounted at /v1
-    return path[len(root) :] if below else path
+    return _endpoint_in(path[len(root) :] if root and path.startswith(root + "/") else path)
 
 
-def is_json(scope: Scope) -> bool:
+def _endpoint_in(path: str) -> str:
+    """The endpoint that a path ends in, else the path. One of a single step, `/score`, is too common for that."""
+    ends = (path[path.rfind(start) :] for start in ENDPOINT_STARTS if start in path)
+    return next((end for end in ends if end in ENDPOINTS), path)
+
+
+def check_path(scope: Scope) -> None:
+    """Raises InvalidPath for what routers read in their own ways: to Starlette's, a line feed at the end is none."""
+    if scope["type"] == "http" and _CONTROL.search(scope["path"]):
+        raise InvalidPath
+
+
+def is_json(headers: Headers) -> bool:
     """Whether a body is declared to be JSON, and plain."""
-    headers = Headers(raw=scope["headers"])
     plain = headers.get("content-encoding", "").strip().lower() in ("", "identity")
     return plain and "json" in headers.get("content-type", "").lower()
+
+
+def is_form(headers: Headers) -> bool:
+    """Whether a body is declared to be a form: no endpoint takes one, and apps have paths of the same names."""
+    return headers.get("content-type", "").lower().startswith("multipart/")
 
 
 def again(message: Message, receive: Receive) -> Receive:
@@ -183,19 +212,24 @@ def with_length(scope: Scope, length: int) -> Scope:
     return {**scope, "headers": [*headers, (b"content-length", b"%d" % length)]}
 
 
-def with_headers(headers: Iterable[tuple[bytes, bytes]], send: Send) -> Send:
-    """A send that adds headers to the start of the response and lets all else pass."""
+def with_headers(headers: Collection[tuple[bytes, bytes]], send: Send) -> Send:
+    """A send that adds headers to the start of the response, in place of an inner instance's; all else passes."""
+    ours = {name for name, _ in headers if name.startswith(b"x-")}
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+            others = [(name, value) for name, value in message.get("headers", ()) if name not in ours]
+            message = {**message, "headers": [*others, *headers]}
         await send(message)
 
     return sent
 
 
-async def refuse(error: EdgeError, dialect: Dialect, receive: Receive, send: Send) -> None:
+async def refuse(error: EdgeError, dialect: Dialect, receive: Receive, send: Send, *, websocket: bool = False) -> None:
     """Answer in the words of the dialect. The client of an unread body may still upload: it gets the time to read."""
+    if websocket:
+        await send({"type": "websocket.close", "code": 1008, "reason": error.message})
+        return
     unread = isinstance(error, _UNREAD)
     uploading = unread and not isinstance(error, UploadTimeout)
     body = orjson.dumps(dialect.error_body(error))

@@ -57,16 +57,21 @@ class Admitted(msgspec.Struct, frozen=True):
     ours: Sequence[MediaPart]  # pictures to prepare
     remote: Sequence[MediaPart]  # those of them to fetch first
     passed: int
+    dropped: int  # old ones, for which a note is left
     edits: Sequence[Edit]
 
 
-def admit(parts: Sequence[MediaPart], policies: Policies, max_images: int, tenant: str) -> Admitted:
+def admit(
+    parts: Sequence[MediaPart], policies: Policies, max_images: int, max_total_images: int, tenant: str
+) -> Admitted:
     """Sort the media of a request; `max_images` may stand in one prompt. Raises the refusals of the policies.
 
     tenant: who asks, in any form; it becomes part of the names under `uuid = "namespace"`.
     """
     dropped = _too_old(parts, max_images) if policies.history == "keep_last" else ()
-    kept = [part for part in parts if part not in dropped]
+    gone = {part.part for part in dropped}
+    kept = [part for part in parts if part.part not in gone]
+    check_total(kept, max_total_images)
     check_images(kept, max_images)
     roads = [(part, _road_of(part, policies)) for part in kept]
     edits = [_note(part) for part in dropped]
@@ -76,6 +81,7 @@ def admit(parts: Sequence[MediaPart], policies: Policies, max_images: int, tenan
         ours=[part for part, road in roads if road != "pass"],
         remote=[part for part, road in roads if road == "fetch"],
         passed=sum(road == "pass" for _, road in roads),
+        dropped=len(dropped),
         edits=edits,
     )
 

@@ -60,6 +60,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     bytes_after: int
     pictures: Sequence[PictureReport]
     passed: int = 0  # media that went on unseen: videos, sounds, remote pictures
+    dropped: int = 0  # old pictures, for which a note was left
     decide_s: float = 0.0  # find, probe, plan
     prepare_s: float = 0.0  # pixels, waiting for a worker included
 
@@ -78,7 +79,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Response headers: what was done, for those who look."""
-        counts = Counter(picture.action for picture in self.pictures) + Counter(passed=self.passed)
+        others = Counter(passed=self.passed, dropped=self.dropped)
+        counts = Counter(picture.action for picture in self.pictures) + others
         done = ", ".join(f"{action}={count}" for action, count in counts.items())
         texts = {
             b"x-vlm-edge-profile": self.profile,
@@ -87,7 +89,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             b"x-vlm-edge-scale": ", ".join(picture.scale for picture in self.pictures),
             b"server-timing": f"decide;dur={self.decide_s * 1e3:.1f}, prepare;dur={self.prepare_s * 1e3:.1f}",
         }
-        return [(name, text.encode("latin-1", "replace")) for name, text in texts.items()]
+        return [(name, text.encode("latin-1", "replace")) for name, text in texts.items() if text]
 
 
 class Observer(Protocol):

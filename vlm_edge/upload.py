@@ -2,7 +2,7 @@
 Upload: the body of a request, received whole, within its time and its size, and decoded.
 
     read_body          all of it: unpacked if it is gzip or deflate, as raw bytes
-    first_message      the first piece alone, for those who can tell from it whether they need the rest
+    at_once, in_time   the first piece alone, for those who can tell from it whether they need the rest
     check_head         what the headers say of the body, before a byte of it is read
 
 A client is nobody's friend until its body is complete: it may stall, leave, lie about the length, or send a few
@@ -13,7 +13,7 @@ import asyncio
 import mmap
 import types
 import zlib
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Coroutine, Generator, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -51,13 +51,6 @@ class ClientLeft(Exception):
     """The client disconnected before its body was complete; there is nobody to answer."""
 
 
-class Head(NamedTuple):
-    """What the headers say of a body: its declared length, 0 if there is none, and its encoding, "" for none."""
-
-    declared: int
-    encoding: str
-
-
 class Coding(NamedTuple):
     """What may follow the end of an encoded stream: another one, up to so many, and padding."""
 
@@ -71,18 +64,20 @@ CODINGS = {"gzip": Coding(4096, b"\0"), "deflate": Coding(1, b"")}
 ALIASES = {"x-gzip": "gzip"}  # RFC 9110, 8.4.1.3
 
 
-def check_head(headers: Iterable[tuple[bytes, bytes]], allowed: int) -> Head:
-    """Raises UnsupportedEncoding and BodyTooLarge."""
-    declared, encodings = 0, b""
+def check_head(headers: Iterable[tuple[bytes, bytes]], allowed: int) -> tuple[int, str]:
+    """What the headers say of a body: its declared length, 0 if there is none, and its encoding, "" for none.
+
+    Raises UnsupportedEncoding and BodyTooLarge.
+    """
+    declared, encoding = 0, b""
     for name, value in headers:  # ASGI has their names in lower case
         if name == b"content-length":
             declared = _length(value.strip())
         elif name == b"content-encoding":
-            encodings += b"," + value
-    encoding = _encoding(encodings) if encodings else ""
+            encoding += b"," + value
     if declared > allowed:
         raise BodyTooLarge(declared, allowed)
-    return Head(declared, encoding)
+    return declared, _encoding(encoding) if encoding else ""
 
 
 def _length(value: bytes) -> int:
@@ -97,16 +92,73 @@ def _encoding(values: bytes) -> str:
     return names[0] if names else ""
 
 
-async def first_message(receive: "Receive", timeouts: UploadSettings) -> "Message":
-    """Raises UploadTimeout and ClientLeft. What it waited does not count in a `read_body` that follows."""
-    receiving = _called(receive)
+class Later:
+    """A message that is not there yet: a call of `receive` that has begun, and waits."""
+
+    __slots__ = ("_receiving", "_waiting")
+
+    def __init__(self, receiving: "Coroutine[Any, Any, Message]", waiting: Any) -> None:
+        self._receiving, self._waiting = receiving, waiting
+
+    def __await__(self) -> "Generator[Any, Any, Message]":
+        """It goes on as if it had been awaited from the start."""
+        waiting = self._waiting
+        while True:
+            try:
+                yield waiting
+            except BaseException as error:  # noqa: BLE001 - a cancellation is its own, which may wait on or return
+                try:
+                    waiting = self._receiving.throw(error)
+                except StopIteration as done:
+                    return _heard(done.value)
+            else:
+                return _heard((yield from self._receiving.__await__()))
+
+
+def at_once(receive: "Receive") -> "Message | Later":
+    """The next message, if it is there already, as it most often is: then it costs neither a timer nor a coroutine.
+
+    Raises ClientLeft.
+    """
+    receiving = receive()
+    begun = receiving if isinstance(receiving, types.CoroutineType) else _awaited(receiving)
     try:
-        waiting = receiving.send(None)
+        return Later(begun, begun.send(None))
     except StopIteration as done:
-        message: Message = done.value
-    else:
-        message = await _Client(receive, timeouts).in_time(_resumed(receiving, waiting))
-    return _heard(message)
+        return _heard(done.value)
+
+
+async def _awaited(receiving: "Awaitable[Message]") -> "Message":
+    return await receiving  # servers may return another kind of awaitable than coroutines
+
+
+def _heard(message: "Message") -> "Message":
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    return message
+
+
+async def in_time(first: Later, timeouts: UploadSettings) -> "Message":
+    """The first message. Raises UploadTimeout and ClientLeft. What it took does not count in a `read_body` after it."""
+    return await _Patience(timeouts).wait(first, received=0)
+
+
+class _Patience:
+    """With a client that sends its body."""
+
+    def __init__(self, timeouts: UploadSettings) -> None:
+        self._timeouts = timeouts
+        self._begun_s: float | None = None  # when it was first waited for
+
+    async def wait(self, message: Later, received: int) -> "Message":
+        now_s = asyncio.get_running_loop().time
+        self._begun_s = begun_s = now_s() if self._begun_s is None else self._begun_s
+        left_s = begun_s + self._timeouts.timeout_s - now_s()
+        try:
+            async with asyncio.timeout(min(left_s, self._timeouts.idle_timeout_s)):
+                return await message
+        except TimeoutError:
+            raise UploadTimeout(received, round(now_s() - begun_s, 1)) from None
 
 
 async def read_body(scope: "Scope", receive: "Receive", allowed: int, timeouts: UploadSettings) -> Raw:
@@ -115,13 +167,13 @@ async def read_body(scope: "Scope", receive: "Receive", allowed: int, timeouts: 
     Raises UnsupportedEncoding, InvalidEncoding for a damaged one, UploadTimeout, ClientLeft, and BodyTooLarge as soon
     as the bound is crossed or declared to be, by the bytes that come or by what they unpack to.
     """
-    head, client = check_head(scope["headers"], allowed), _Client(receive, timeouts)
-    if head.encoding:
-        return await _read_encoded(client, head.encoding, allowed)
+    (declared, encoding), client = check_head(scope["headers"], allowed), _Client(receive, timeouts)
+    if encoding:
+        return await _read_encoded(client, encoding, allowed)
     piece = await client.piece(allowed)
     if not client.more:
         return bytes(piece)  # it came whole, as small ones do
-    upload = Upload(head.declared)
+    upload = Upload(declared)
     upload.add(piece)
     while client.more:
         upload.add(await client.piece(allowed))
@@ -244,61 +296,16 @@ class _Client:
         self.received = 0  # bytes of the body
         self.more = True
         self._receive = receive
-        self._timeouts = timeouts
-        self._begun_s: float | None = None  # when it was first waited for
-
-    async def message(self) -> "Message":
-        receiving = _called(self._receive)
-        try:
-            waiting = receiving.send(None)
-        except StopIteration as done:
-            message: Message = done.value
-        else:
-            message = await self.in_time(_resumed(receiving, waiting))
-        self.received += len(message.get("body", b""))
-        self.more = message.get("more_body", False)
-        return _heard(message)
+        self._patience = _Patience(timeouts)
 
     async def piece(self, allowed: int) -> bytes:
         """The next of the body. Raises BodyTooLarge if it has more than the allowed bytes with it."""
-        piece: bytes = (await self.message()).get("body", b"")
+        message = at_once(self._receive)
+        if isinstance(message, Later):
+            message = await self._patience.wait(message, self.received)
+        piece: bytes = message.get("body", b"")
+        self.received += len(piece)
+        self.more = message.get("more_body", False)
         if self.received > allowed:
             raise BodyTooLarge(self.received, allowed)
         return piece
-
-    async def in_time(self, receiving: "Coroutine[Any, Any, Message]") -> "Message":
-        now_s = asyncio.get_running_loop().time
-        self._begun_s = begun_s = now_s() if self._begun_s is None else self._begun_s
-        left_s = begun_s + self._timeouts.timeout_s - now_s()
-        try:
-            async with asyncio.timeout(min(left_s, self._timeouts.idle_timeout_s)):
-                return await receiving
-        except TimeoutError:
-            raise UploadTimeout(self.received, round(now_s() - begun_s, 1)) from None
-
-
-def _heard(message: "Message") -> "Message":
-    if message["type"] == "http.disconnect":
-        raise ClientLeft
-    return message
-
-
-async def _called(receive: "Receive") -> "Message":
-    return await receive()  # a coroutine in any case; servers may return another kind of awaitable
-
-
-@types.coroutine
-def _resumed(begun: "Coroutine[Any, Any, Message]", waiting: Any) -> "Generator[Any, Any, Message]":
-    """What a coroutine returns that has begun and waits; it goes on as if it had been awaited from the start."""
-    while True:
-        try:
-            yield waiting
-        except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's, which may wait on or return
-            try:
-                waiting = begun.throw(error)
-            except StopIteration as done:
-                message: Message = done.value
-                return message
-        else:
-            message = yield from begun
-            return message

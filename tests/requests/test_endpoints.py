@@ -167,7 +167,7 @@ def test_a_line_in_a_line_holds_nothing_however_deep(depth: int) -> None:
 
 # A glance at the lists
 
-COUNTED = {path: dialect for path, dialect in ENDPOINTS.items() if dialect.lists}
+COUNTED = {path: dialect for path, dialect in ENDPOINTS.items() if dialect.nested}
 
 
 def test_most_requests_are_told_at_a_glance() -> None:

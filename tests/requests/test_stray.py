@@ -24,6 +24,7 @@ from tests.requests.texts import (
     written,
     written_value,
 )
+from vlm_edge.errors import TextTooLarge
 from vlm_edge.requests.stray import holds_data_url
 
 
@@ -81,10 +82,11 @@ def test_a_data_url_is_seen_in_every_encoding_that_json_has(encoding: str) -> No
     assert not holds_data_url(json.dumps({"text": "base64"}).encode(encoding))
 
 
-def test_a_body_with_more_text_than_is_read_is_not_judged() -> None:
+def test_a_body_with_more_text_than_is_read_is_refused() -> None:
     raw = json.dumps({"text": "word " * 400, "url": "data:image/png;base64,AAAA"}).encode()
     assert holds_data_url(raw)
-    assert not holds_data_url(raw, max_text_bytes=1_000)
+    with pytest.raises(TextTooLarge):
+        holds_data_url(raw, max_text_bytes=1_000)
 
 
 @properties(300)

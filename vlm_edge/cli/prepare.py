@@ -10,7 +10,7 @@ import typer
 
 from vlm_edge.choice import PROFILE_HEADER
 from vlm_edge.cli import options
-from vlm_edge.datasets.batch import prepare_lines, report_of
+from vlm_edge.datasets.batch import prepare_lines, report_of, unhurried
 from vlm_edge.edge import Edge
 from vlm_edge.requests.endpoints import CHAT_PATH
 
@@ -27,7 +27,7 @@ def command(
     report: ReportFile = None,
 ) -> None:
     """Prepare the pictures of a request body: JSON on stdin, JSON on stdout."""
-    edge = Edge(options.load(config))
+    edge = Edge(unhurried(options.load(config)) if batch else options.load(config))
     headers = {PROFILE_HEADER: profile} if profile else {}
     if batch:
         _prepare_batch(edge, headers, report)

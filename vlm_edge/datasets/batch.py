@@ -10,6 +10,7 @@ from vlm_edge.edge import Edge
 from vlm_edge.errors import EdgeError
 from vlm_edge.report import Report
 from vlm_edge.requests.endpoints import BATCH_LINE
+from vlm_edge.settings import Settings
 from vlm_edge.workers import in_order
 
 
@@ -20,6 +21,12 @@ class Line(msgspec.Struct, frozen=True):
     text: bytes
     report: Report | None = None
     error: EdgeError | None = None
+
+
+def unhurried(settings: Settings) -> Settings:
+    """Settings with room for all pictures of the lines under way: nobody waits, so none is told to come back."""
+    workers = msgspec.structs.replace(settings.workers, max_waiting=1_000_000)
+    return msgspec.structs.replace(settings, workers=workers)
 
 
 def prepare_lines(edge: Edge, lines: Iterable[bytes], headers: Mapping[str, str], threads: int) -> Iterator[Line]:

@@ -8,7 +8,7 @@ import orjson
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 import vlm_edge
@@ -42,15 +42,18 @@ def create_app(settings: Settings | None = None) -> Starlette:
     async def scrape(_: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/health", health),
             Route("/metrics", scrape),
             Route("/edge/estimate", Estimate(edge), methods=["POST"]),
-            Mount("/", EdgeMiddleware(upstream, edge=edge, observer=metrics)),
         ],
         lifespan=lifespan,
     )
+    # All else goes to the backend. No Mount: that takes a path apart, and one that ends in a line feed wrongly.
+    app.router.default = EdgeMiddleware(upstream, edge=edge, observer=metrics)
+    app.router.redirect_slashes = False
+    return app
 
 
 class Estimate:
@@ -67,8 +70,7 @@ class Estimate:
             settings = self.edge.settings
             body = await read_body(scope, receive, settings.limits.max_body_bytes, settings.upload)
             path = request.query_params.get("path", CHAT_PATH)
-            found = self.edge.find(path, body)
-            decision = self.edge.plan(found, request.headers) if found else None
+            decision = await self.edge.decide_async(path, body, request.headers, budget=False)
         except ClientLeft:
             return
         except EdgeError as error:

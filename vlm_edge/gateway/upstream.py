@@ -15,7 +15,7 @@ import orjson
 from starlette.types import Receive, Scope, Send
 from yarl import URL
 
-from vlm_edge.errors import BackendTimeout, BackendUnavailable, EdgeError
+from vlm_edge.errors import BackendTimeout, BackendUnavailable, EdgeError, InvalidPath
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.middleware import REPORT_KEY, posted_path, refuse
 from vlm_edge.requests.endpoints import CHAT, ENDPOINTS, Dialect
@@ -139,6 +139,8 @@ class Upstream:
 
     def _url(self, scope: Scope) -> URL:
         path = (scope.get("raw_path") or scope["path"].encode()).removeprefix(scope.get("root_path", "").encode())
+        if not path.startswith(b"/"):  # or it would be read as part of the backend's own name
+            raise InvalidPath
         query = b"?" + scope["query_string"] if scope.get("query_string") else b""
         return URL(self.settings.backend.rstrip("/") + (path + query).decode("ascii"), encoded=True)
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from vlm_edge.errors import InvalidJson, TextTooLarge
+from vlm_edge.errors import InvalidJson, TextTooLarge, TooManyBrackets
 
 Text = bytes | bytearray
 Raw = Text | mmap
@@ -39,6 +39,8 @@ _STEP_BYTES = MIN_RUN_BYTES // 2
 # in, that a string is not taken for an empty one.
 LEFT_IN = 256
 _BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]|\\/){%d}" % LEFT_IN)
+# More objects and lists than any request has: Python takes its time to make them.
+MAX_BRACKETS = 400_000
 # More text than any prompt has: parsing it would hold up the event loop.
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 
@@ -66,11 +68,14 @@ class Body(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> "Body":
-        """Cut and parse. Raises InvalidJson, and TextTooLarge for more than that beside the payloads."""
+        """Cut and parse. Raises InvalidJson, TextTooLarge for more than that beside the payloads, TooManyBrackets."""
         cuts = find_cuts(raw) if len(raw) >= MIN_BODY_BYTES else ()
         skeleton = _without(raw, cuts) if cuts or isinstance(raw, mmap) else raw
         if len(skeleton) > max_text_bytes:
             raise TextTooLarge(len(skeleton), max_text_bytes)
+        brackets = skeleton.count(b"{") + skeleton.count(b"[") if len(skeleton) > MAX_BRACKETS else 0
+        if brackets > MAX_BRACKETS:
+            raise TooManyBrackets(brackets, MAX_BRACKETS)
         return cls(raw, skeleton, parse(skeleton), cuts)
 
     def payload(self, cut: Cut) -> memoryview:

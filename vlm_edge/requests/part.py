@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import orjson
 
-from vlm_edge.requests.body import Path
+from vlm_edge.requests.body import LEFT_IN, Path
 
 Modality = Literal["image", "video", "audio", "prompt_embeds"]
 
@@ -124,9 +124,17 @@ def find_part(part: dict[str, Any], path: Path, context: Context = NOWHERE) -> I
         context=context,
         bare=inner == "data",
         embeds=key in EMBEDS_KEYS,
-        uuid=None if uuid is None else str(uuid),
+        uuid=name_of(uuid),
         plain=() if uuid is None else context.plain(part, path, key),
     )
+
+
+def name_of(uuid: Any) -> str | None:
+    """A uuid as vLLM takes it. One that can be no name is as one that is too long."""
+    try:
+        return None if uuid is None else str(uuid)
+    except RecursionError:
+        return "?" * LEFT_IN
 
 
 def find_url(value: Any, path: Path, modality: Modality, context: Context = NOWHERE) -> Iterator[MediaPart]:

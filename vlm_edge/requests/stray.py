@@ -13,13 +13,16 @@ _HEAD = 512
 
 
 def holds_data_url(raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> bool:
-    """Whether a string of the body looks like a data URL. A body that cannot be read is not ours to judge."""
+    """Whether a string of the body looks like a data URL. A body that is no JSON is not ours to judge.
+
+    Raises TextTooLarge and TooManyBrackets.
+    """
     try:
         text = _in_utf8(raw, max_text_bytes)
         if all(text.find(sign) < 0 for sign in _SIGNS):
             return False
         body = Body.read(text, max_text_bytes)
-    except (InvalidJson, TextTooLarge, UnicodeDecodeError):
+    except (InvalidJson, UnicodeDecodeError):
         return False
     return any(_looks_like_one(string) for string in _strings(body.value))
 
@@ -35,7 +38,7 @@ def _in_utf8(raw: Raw, max_text_bytes: int) -> Raw:
 
 
 def _looks_like_one(string: str) -> bool:
-    head = string[:_HEAD].lstrip().lower()
+    head = string.lstrip()[:_HEAD].lower()
     return head.startswith("data:") and "base64" in head
 
 

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from vlm_edge.requests.body import Path
-from vlm_edge.requests.part import Edit, MediaPart, Modality, find_url
+from vlm_edge.requests.part import Edit, MediaPart, Modality, find_url, name_of
 
 DECISION_KEYS: dict[str, Modality] = {"images": "image", "audio": "audio", "videos": "video"}
+
+FEATURES: tuple[Modality, ...] = ("image", "audio", "video")
 
 GENERATE_TYPES: dict[str, Modality] = {"image_url": "image", "audio_url": "audio", "video_url": "video"}
 
@@ -27,8 +29,8 @@ def find_generate(body: dict[str, Any]) -> Iterator[MediaPart]:
         if isinstance(kind, str) and kind in GENERATE_TYPES:
             yield _flat_part(part, ("content_parts", index))
     hashes = features.get("mm_hashes") if isinstance(features, dict) else None
-    for modality, items in hashes.items() if isinstance(hashes, dict) else ():
-        yield from _find_features(modality, items)
+    if isinstance(hashes, dict) and hashes:
+        yield from _find_features(hashes)
 
 
 def _flat_part(part: dict[str, Any], path: Path) -> MediaPart:
@@ -38,13 +40,18 @@ def _flat_part(part: dict[str, Any], path: Path) -> MediaPart:
         modality=GENERATE_TYPES[part["type"]],
         source=(*path, "url"),
         url=url if url and isinstance(url, str) else None,
-        uuid=None if uuid is None else str(uuid),
+        uuid=name_of(uuid),
         plain=() if uuid is None else (Edit((*path, "uuid"), b"null"),),
     )
 
 
-def _find_features(modality: str, items: Any) -> Iterator[MediaPart]:
-    kinds: dict[str, Modality] = {"image": "image", "audio": "audio", "video": "video"}
-    for index, _ in enumerate(items) if isinstance(items, list) else ():
-        path = ("features", "mm_hashes", modality, index)
-        yield MediaPart(path, kinds.get(modality, "image"), path, None, embeds=True)
+def _find_features(hashes: dict[str, Any]) -> Iterator[MediaPart]:
+    """Of other modalities than these, one stands for all: their names are the client's own words."""
+    path = ("features", "mm_hashes")
+    for modality in FEATURES:
+        items = hashes.get(modality)
+        for index, _ in enumerate(items) if isinstance(items, list) else ():
+            here = (*path, modality, index)
+            yield MediaPart(here, modality, here, None, embeds=True)
+    if hashes.keys() - set(FEATURES):
+        yield MediaPart(path, "prompt_embeds", path, None, embeds=True)
