@@ -7,6 +7,7 @@ import pickle
 import threading
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,10 @@ from vlm_edge.errors import (
     InvalidJson,
     MediaTooLarge,
     Overloaded,
+    RemoteMediaFailed,
     RemoteMediaRefused,
     TextTooLarge,
+    TooManyBrackets,
     TooManyImages,
     UnknownPath,
     UnknownProfile,
@@ -58,7 +61,7 @@ from vlm_edge.fetch import FetchSettings
 from vlm_edge.media.profile import Profile
 from vlm_edge.medium import prepare_picture
 from vlm_edge.plan import Limits
-from vlm_edge.requests.body import MIN_BODY_BYTES
+from vlm_edge.requests.body import MAX_BRACKETS, MIN_BODY_BYTES
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.settings import Settings, shipped_profiles
 from vlm_edge.tokens import lookup
@@ -860,3 +863,61 @@ def test_remote_pictures_have_no_more_bytes_together_than_a_body(pictures: int) 
     with pytest.raises(MediaTooLarge) as caught:
         edge.prepare(CHAT_PATH, chat(*json_urls(url, url, url)))
     assert (caught.value.found, caught.value.allowed) == (3 * len(LARGE), 2 * len(LARGE))
+
+
+# Much text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("text", [10, 100_000])
+async def test_much_text_is_read_beside_the_event_loop(edge: Edge, text: int) -> None:
+    body = chat(text_part("a " * text), image_part(SMALL))
+    task = asyncio.create_task(edge.decide_async(CHAT_PATH, body))
+    await asyncio.sleep(0)  # the task has its first turn
+    assert task.done() == (text == 10)
+    decision = await task
+    assert decision
+    assert len(decision.media) == 1
+
+
+@pytest.mark.parametrize("bracket", ["{}", "[]"])
+def test_more_brackets_than_any_request_has_are_refused(edge: Edge, bracket: str) -> None:
+    for count, refused in ((MAX_BRACKETS - 2, False), (MAX_BRACKETS, True)):
+        body = b'{"x":[%s]}' % b",".join([bracket.encode()] * count)
+        with pytest.raises(TooManyBrackets) if refused else nullcontext():
+            assert edge.prepare(CHAT_PATH, body) == Prepared(body, None)
+
+
+def test_dropped_pictures_are_reported() -> None:
+    edge = made(history="keep_last", limits=Limits(max_images=1, max_total_images=2))
+    report = edge.prepare(CHAT_PATH, chat(*[image_part(SMALL)] * 30)).report
+    assert report
+    assert (len(report.pictures), report.dropped) == (1, 29)
+    assert (b"x-vlm-edge-media", b"images=1; kept=1, dropped=29") in report.headers()
+
+
+def test_a_report_of_media_that_passed_has_no_scale() -> None:
+    video = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
+    report = Edge().prepare(CHAT_PATH, chat(video)).report
+    assert report
+    assert b"x-vlm-edge-scale" not in dict(report.headers())
+
+
+def test_a_remote_picture_that_was_not_fetched_has_an_error_of_its_own(pictures: int) -> None:
+    edge = fetching(pictures)
+    found = edge.find(CHAT_PATH, chat(*json_urls(f"http://127.0.0.1:{pictures}/a.png")))
+    assert found
+    with pytest.raises(RemoteMediaFailed):
+        edge.decide(found)
+
+
+@pytest.mark.parametrize("depth", [10, 5_000])
+def test_a_uuid_may_be_anything(edge: Edge, depth: int) -> None:
+    part = {"type": "image_url", "image_url": {"url": data_url(SMALL)}, "uuid": "UUID"}
+    body = chat(part).replace(b'"UUID"', b"[" * depth + b"]" * depth)
+    try:
+        sent = edge.prepare(CHAT_PATH, body).body
+    except InvalidJson:
+        assert depth > 1_000  # Python's parser has a limit, too
+    else:
+        assert orjson.loads(sent[:])["messages"][0]["content"][0]["uuid"] is None

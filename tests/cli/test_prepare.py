@@ -121,3 +121,12 @@ def test_lines_that_are_refused_are_listed_and_the_others_done(tmp_path: Path) -
     assert "body.messages[0].content[0]" in refused[0]
     reports = [orjson.loads(text) for text in report.read_bytes().splitlines()]
     assert [one.get("code", "done") for one in reports] == ["unsupported_media", "done", "invalid_json"]
+
+
+def test_a_batch_waits_for_its_workers_however_many_its_pictures_are(tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text("[workers]\nthreads = 2\nmax_waiting = 3\n")
+    lines = [line(f"{number}", chat(*[image_part(jpeg(60, 60))] * 20)) for number in range(6)]
+    run = vlm_edge("prepare", "--batch", "--config", file, stdin=b"\n".join(lines))
+    good(run)
+    assert run.stdout.splitlines() == lines

@@ -27,6 +27,7 @@ from tests.servers import (
     served,
 )
 from vlm_edge import Settings
+from vlm_edge.fetch import FetchSettings
 from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.plan import Limits
@@ -220,6 +221,15 @@ def test_an_estimate_of_an_unknown_profile_or_path_is_refused(url: str) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (400, "unknown_profile")
     response = post(f"{url}/edge/estimate?path=/v1/nothing", PHOTO)
     assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_path")
+
+
+def test_an_estimate_fetches_what_would_be_fetched() -> None:
+    with served(Recorder(body=PHONE.read_bytes())) as port:
+        fetch = FetchSettings(hosts=(f"127.0.0.1:{port}",), private_addresses=True)
+        with served(create_app(Settings(remote="fetch", fetch=fetch))) as edge:
+            part = {"type": "image_url", "image_url": {"url": f"http://127.0.0.1:{port}/a.jpg"}}
+            estimate = post(f"http://127.0.0.1:{edge}/edge/estimate", chat(part)).json()
+    assert (estimate["verdict"], estimate["tokens"]) == ("accept", 36 * 27)
 
 
 def test_an_estimate_reads_no_more_than_the_limit() -> None:

@@ -1,0 +1,201 @@
+"""Paths, spelled to be one thing to the edge and another to what stands behind it."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from tests.samples import CHAT_PATH, chat, data_url, image_part, jpeg, opened, sent_picture
+from tests.servers import Recorder, connected, gateway_before, read_all, served
+from vlm_edge import EdgeMiddleware, Settings
+from vlm_edge.access import bears_key
+from vlm_edge.plan import Limits
+from vlm_edge.requests.endpoints import BATCH_LINE, ENDPOINTS
+
+PHOTO = chat(image_part(jpeg(2_000, 1_000)))
+LOCAL_FILE = chat({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}})
+JSON = {"content-type": "application/json"}
+
+
+def request(target: str, body: bytes = LOCAL_FILE) -> bytes:
+    head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def status(port: int, target: str, body: bytes = LOCAL_FILE) -> int:
+    with connected(port) as connection:
+        connection.sendall(request(target, body))
+        return int(read_all(connection).split()[1])
+
+
+def routed() -> Starlette:
+    """An app that routes as vLLM does, and answers 200 wherever a request arrives."""
+
+    async def answer(_: Request) -> JSONResponse:
+        return JSONResponse({})
+
+    paths = [path for path in ENDPOINTS if path != BATCH_LINE]
+    return Starlette(routes=[Route(path, answer, methods=["POST"]) for path in paths])
+
+
+@pytest.mark.parametrize("http", ["h11", "httptools"])
+@pytest.mark.parametrize("end", ["%0a", "%0A", "%0d%0a", "%0d", "%00", "%09", "%7f"])
+def test_no_spelling_of_a_path_reaches_an_endpoint_unseen(end: str, http: str) -> None:
+    with served(EdgeMiddleware(routed(), settings=Settings()), http=http) as port:
+        for path in (CHAT_PATH, "/v1/messages", "/pooling"):
+            assert status(port, path + end) == 400
+
+
+@pytest.mark.parametrize("target", ["/v1/chat%2Fcompletions", "/%761/chat/completions", f"http://x{CHAT_PATH}"])
+def test_an_endpoint_is_known_in_every_spelling_that_routers_know(target: str) -> None:
+    with served(EdgeMiddleware(routed(), settings=Settings())) as port:
+        assert status(port, target) == 400
+
+
+# Mounted
+
+
+@pytest.mark.parametrize("prefix", ["/llm", "/a/b", "/v1/proxy", "/"])
+@pytest.mark.parametrize("path", [CHAT_PATH, "/v1/score", "/v2/rerank", "/inference/v1/generate", "/cohere/v2/chat"])
+def test_an_endpoint_below_another_path_is_known(path: str, prefix: str) -> None:
+    with served(EdgeMiddleware(Recorder(), settings=Settings())) as port:
+        assert httpx.post(f"http://127.0.0.1:{port}{prefix}{path}", content=b"{", headers=JSON).status_code == 400
+
+
+def test_the_middleware_outside_of_a_mounted_app_prepares_for_it() -> None:
+    app = Recorder()
+    outer = EdgeMiddleware(Starlette(routes=[Mount("/llm", app)]), settings=Settings())
+    with served(outer) as port:
+        httpx.post(f"http://127.0.0.1:{port}/llm{CHAT_PATH}", content=PHOTO, headers=JSON)
+    assert opened(sent_picture(app.last.body)).size == (1008, 504)
+
+
+@pytest.mark.parametrize("path", ["/classify", "/score", "/tokenize", CHAT_PATH])
+def test_a_form_for_a_path_of_the_same_name_passes(path: str) -> None:
+    app, files = Recorder(), {"file": ("a.jpg", jpeg(60, 60), "image/jpeg")}
+    with served(EdgeMiddleware(app, settings=Settings())) as port:
+        assert httpx.post(f"http://127.0.0.1:{port}{path}", files=files).status_code == 200
+    assert jpeg(60, 60) in app.last.body
+
+
+# Nested
+
+
+def nested(outer: Settings, inner: Settings, app: Recorder, **options: Any) -> EdgeMiddleware:
+    return EdgeMiddleware(EdgeMiddleware(app, settings=inner, **options), settings=outer)
+
+
+def test_an_inner_instance_asks_for_its_own_keys() -> None:
+    app = Recorder()
+    with served(nested(Settings(), Settings(api_keys=("sk-1",)), app)) as port:
+        assert status(port, CHAT_PATH, PHOTO) == 401
+    with served(nested(Settings(), Settings(), app, check=bears_key(["sk-1"]))) as port:
+        assert status(port, CHAT_PATH, PHOTO) == 401
+    assert app.received == []
+
+
+def test_an_inner_instance_keeps_its_own_limits() -> None:
+    app = Recorder()
+    with served(nested(Settings(), Settings(limits=Limits(max_images=1)), app)) as port:
+        assert status(port, CHAT_PATH, PHOTO) == 200
+        assert status(port, CHAT_PATH, chat(*[image_part(jpeg(60, 60))] * 2)) == 400
+    assert len(app.received) == 1
+
+
+def test_of_two_instances_the_outer_one_reports() -> None:
+    settings = Settings(default_profile="thumbnail")
+    with served(nested(Settings(), settings, Recorder())) as port:
+        response = httpx.post(f"http://127.0.0.1:{port}{CHAT_PATH}", content=PHOTO, headers=JSON)
+    assert response.headers.get_list("x-vlm-edge-profile") == ["standard"]
+    assert len(response.headers.get_list("x-vlm-edge-scale")) == 1
+
+
+# Out of the gateway
+
+
+@pytest.mark.parametrize("http", ["h11", "httptools"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_the_gateway_asks_its_backend_and_nobody_else(method: str, http: str) -> None:
+    backend, stranger = Recorder(), Recorder()
+    with served(backend) as behind, served(stranger) as elsewhere, gateway_before(behind, http=http) as port:
+        for target in (
+            f"/@127.0.0.1:{elsewhere}/v1/models",
+            f"/@127.0.0.1:{elsewhere}/v1/models%0a",
+            f"/0@127.0.0.1:{elsewhere}/%0a",
+            f"//127.0.0.1:{elsewhere}/v1/models",
+            f"http://127.0.0.1:{elsewhere}/v1/models",
+            f"/%0a@127.0.0.1:{elsewhere}/",
+            "/%0a",
+        ):
+            with connected(port) as connection:
+                connection.sendall(
+                    f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-API-Key: sk\r\n"
+                    "Content-Length: 0\r\nAuthorization: Bearer sk\r\n\r\n".encode()
+                )
+                assert read_all(connection).startswith((b"HTTP/1.1 200", b"HTTP/1.1 400"))
+    assert stranger.received == []
+    assert all(b"\n" not in received.target for received in backend.received)
+
+
+def test_own_paths_are_the_gateways_and_all_others_the_backends() -> None:
+    backend = Recorder()
+    with served(backend) as behind, gateway_before(behind) as port:
+        url = f"http://127.0.0.1:{port}"
+        assert httpx.get(f"{url}/health").json()["status"] == "ok"
+        for path in ("/", "/v1/models/", "/healthz", "/edge", "/metrics/x"):
+            assert httpx.get(url + path).content == backend.body
+    assert [received.target.decode() for received in backend.received] == [
+        "/",
+        "/v1/models/",
+        "/healthz",
+        "/edge",
+        "/metrics/x",
+    ]
+
+
+# Websockets
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("headers", "let_in"), [([], False), ([(b"authorization", b"Bearer sk-1")], True)])
+async def test_a_websocket_needs_a_key_as_well(headers: list[tuple[bytes, bytes]], let_in: bool) -> None:
+    reached, sent = [], []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.append(scope["type"])
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    async def receive() -> Any:
+        raise AssertionError("nothing is to be read")
+
+    scope = {"type": "websocket", "path": "/v1/realtime", "headers": headers}
+    await EdgeMiddleware(app, settings=Settings(api_keys=("sk-1",)))(scope, receive, send)
+    assert (reached, sent) == ((["websocket"], []) if let_in else ([], ["websocket.close"]))
+
+
+# Words of clients
+
+
+@pytest.mark.parametrize("key", ["x\nFAKE LOG LINE", "A" * 5_000, "\ud800", "é"])
+def test_no_word_of_a_client_is_told_as_a_place(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    body = json.dumps({"token_ids": [1], "features": {"mm_hashes": {key: ["a"]}}}).encode()
+    with caplog.at_level("INFO"), served(EdgeMiddleware(Recorder(), settings=Settings())) as port:
+        response = httpx.post(f"http://127.0.0.1:{port}/inference/v1/generate", content=body, headers=JSON)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "features.mm_hashes")
+    assert "FAKE" not in caplog.text
+    assert "AAAA" not in caplog.text + response.text
+
+
+def test_a_data_url_behind_much_text_is_seen_or_the_body_refused() -> None:
+    with served(EdgeMiddleware(Recorder(), settings=Settings(limits=Limits(max_text_bytes=100_000)))) as port:
+        for words in ("word " * 1_000, "word " * 100_000):
+            body = b'{"text": "%s", "url": "%s%s"}' % (words.encode(), b" " * 600, data_url(jpeg(8, 8)).encode())
+            assert status(port, "/v1/files", body) in (400, 413)
