@@ -11,6 +11,7 @@ import asyncio
 import base64
 import os
 import random
+import statistics
 import subprocess
 import sys
 from functools import partial
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from common import CHAT_PATH, MODEL, alternating, answer, microseconds, row, seconds, show
+from bench_road import requests_per_second, start_server
+from common import CHAT_PATH, MODEL, alternating, answer, microseconds, row, seconds, show, turns
 
 from vlm_edge import EdgeMiddleware
 from vlm_edge.edge import find
 
+HERE = Path(__file__).parent.parent
 MESSAGES_PATH = "/v1/messages"
 PHOTO_BYTES = 4_100_000
 REPEATS = 20
@@ -79,11 +82,29 @@ def text_request_of(package: Path) -> float:
     return float(subprocess.run(command, env=ours, capture_output=True, text=True, check=True).stdout)
 
 
+def served_by(package: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """FastAPI under uvicorn with the middleware of that package."""
+    return start_server("typed", "edge", package=package)
+
+
+def pair(before: Path) -> float:
+    """Requests per second now, by those before; both servers started anew."""
+    servers = [served_by(HERE), served_by(before)]
+    try:
+        now, then = turns([partial(requests_per_second, port) for _, port in servers], 3)
+    finally:
+        for process, _ in servers:
+            process.terminate()
+    return statistics.median(one / other for one, other in zip(now, then, strict=True))
+
+
 def against_before(before: Path, rounds: int) -> dict[str, Any]:
-    here = Path(__file__).parent.parent
-    ours, theirs = alternating([partial(text_request_of, here), partial(text_request_of, before)], rounds)
-    figures = f"{ours:.2f} us a request; {theirs:.2f} us before"
-    return row("(c) text of 4 KB in process, now : before", figures, ours / theirs, "<= 1.05", ours <= 1.05 * theirs)
+    """What users see, the median over pairs of servers; and what of it is ours, in process."""
+    ours, theirs = alternating([partial(text_request_of, HERE), partial(text_request_of, before)], rounds)
+    ratios = sorted(pair(before) for _ in range(rounds))
+    figures = f"{rounds} pairs, {ratios[0]:.3f} to {ratios[-1]:.3f}; in process {ours:.2f} us, before {theirs:.2f} us"
+    ratio = statistics.median(ratios)
+    return row("(c) text of 4 KB over uvicorn, requests/s now : before", figures, ratio, ">= 0.97", ratio >= 0.97)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyvips
@@ -159,9 +160,10 @@ def free_port() -> int:
         return port
 
 
-def start_server(*kinds: str) -> tuple[subprocess.Popen[bytes], int]:
+def start_server(*kinds: str, package: Path = Path(__file__).parent.parent) -> tuple[subprocess.Popen[bytes], int]:
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port), *kinds])
+    ours = {**os.environ, "PYTHONPATH": f"{package.absolute()}"}
+    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port), *kinds], env=ours)
     wait_for(port)
     return process, port
 
