@@ -50,8 +50,8 @@ from vlm_edge.errors import (
     RemoteMediaFailed,
     RemoteMediaRefused,
     TextTooLarge,
-    TooManyBrackets,
     TooManyImages,
+    TooManyValues,
     UnknownPath,
     UnknownProfile,
     UnsupportedMedia,
@@ -61,7 +61,7 @@ from vlm_edge.fetch import FetchSettings
 from vlm_edge.media.profile import Profile
 from vlm_edge.medium import prepare_picture
 from vlm_edge.plan import Limits
-from vlm_edge.requests.body import MAX_BRACKETS, MIN_BODY_BYTES
+from vlm_edge.requests.body import MAX_VALUES, MIN_BODY_BYTES
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.settings import Settings, shipped_profiles
 from vlm_edge.tokens import lookup
@@ -880,11 +880,11 @@ async def test_much_text_is_read_beside_the_event_loop(edge: Edge, text: int) ->
     assert len(decision.media) == 1
 
 
-@pytest.mark.parametrize("bracket", ["{}", "[]"])
-def test_more_brackets_than_any_request_has_are_refused(edge: Edge, bracket: str) -> None:
-    for count, refused in ((MAX_BRACKETS - 2, False), (MAX_BRACKETS, True)):
-        body = b'{"x":[%s]}' % b",".join([bracket.encode()] * count)
-        with pytest.raises(TooManyBrackets) if refused else nullcontext():
+@pytest.mark.parametrize(("value", "ends"), [("{}", "[]"), ("[]", "[]"), ('"a":1', "{}")])
+def test_more_values_than_any_request_has_are_refused(edge: Edge, value: str, ends: str) -> None:
+    for count, refused in ((MAX_VALUES - 3, False), (MAX_VALUES, True)):
+        body = f'{{"x":{ends[0]}{",".join([value] * count)}{ends[1]}}}'.encode()
+        with pytest.raises(TooManyValues) if refused else nullcontext():
             assert edge.prepare(CHAT_PATH, body) == Prepared(body, None)
 
 
@@ -911,7 +911,7 @@ def test_a_remote_picture_that_was_not_fetched_has_an_error_of_its_own(pictures:
         edge.decide(found)
 
 
-@pytest.mark.parametrize("depth", [10, 5_000])
+@pytest.mark.parametrize("depth", [10, 900, 1_010, 5_000])
 def test_a_uuid_may_be_anything(edge: Edge, depth: int) -> None:
     part = {"type": "image_url", "image_url": {"url": data_url(SMALL)}, "uuid": "UUID"}
     body = chat(part).replace(b'"UUID"', b"[" * depth + b"]" * depth)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from vlm_edge import choice
-from vlm_edge.errors import InvalidJson, TooManyImages, UnknownPath, UnknownProfile, naming
+from vlm_edge.errors import InvalidJson, RemoteMediaRefused, TooManyImages, UnknownPath, UnknownProfile, naming
 from vlm_edge.fetch import Fetcher, need_extra
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import probe
@@ -93,7 +93,7 @@ class Decision(msgspec.Struct, frozen=True):
 def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | None:
     """The media of a request; None where it holds none.
 
-    Raises InvalidJson, TextTooLarge, TooManyBrackets, UnknownPath and TooManyImages.
+    Raises InvalidJson, TextTooLarge, TooManyValues, UnknownPath and TooManyImages.
     """
     begin = time.perf_counter()
     if path not in ENDPOINTS:
@@ -118,6 +118,7 @@ class Edge:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self.workers = Workers(self.settings.workers)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="vlm-edge-reader")
         if self._fetches:
             need_extra()
 
@@ -140,17 +141,17 @@ class Edge:
         self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS, *, budget: bool = True
     ) -> Decision | None:
         """Find, fetch and decide; None where there are no media. Without `budget`, as `plan`."""
-        found = await _aside(_text_bytes(body), partial(self.find, path, body))
+        found = await self._aside(_text_bytes(body), partial(self.find, path, body))
         if found is None:
             return None
         files = await self.fetch(found, headers)
         decide = partial(self.decide if budget else self.plan, found, headers, files)
-        return await _aside(len(found.body.skeleton), decide)
+        return await self._aside(len(found.body.skeleton), decide)
 
     async def holds_data_url(self, body: Raw) -> bool:
         """Of a body of unknown kind. Raises TextTooLarge for one that is too large to be looked at."""
         search = partial(holds_data_url, body, self.settings.limits.max_text_bytes)
-        return await _aside(_text_bytes(body), search)
+        return await self._aside(_text_bytes(body), search)
 
     def find(self, path: str, body: Raw) -> Found | None:
         """`find`, within the limits."""
@@ -163,6 +164,10 @@ class Edge:
         remote = self._admit(found, self._choose(found, headers), headers).remote
         if not remote:
             return _NO_FILES
+        for part in remote:
+            if found.body.places([part.source])[part.source].cut:
+                with naming(part.place):
+                    raise RemoteMediaRefused("a URL with a data URL in it")
         urls, places = [part.url or "" for part in remote], [part.place for part in remote]
         limits, fetcher = self.settings.limits, Fetcher(self.settings.fetch)
         files = await fetcher.fetch(urls, limits.max_image_bytes, places, limits.max_body_bytes)
@@ -224,6 +229,13 @@ class Edge:
 
     def close(self) -> None:
         self.workers.close()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    async def _aside(self, text_bytes: int, work: Callable[[], T]) -> T:
+        """Work on so much text, in a thread if it is so much that others would wait for it; one at a time."""
+        if text_bytes <= ASIDE_BYTES:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
 
     @property
     def _fetches(self) -> bool:
@@ -261,11 +273,6 @@ def _tenant(headers: Mapping[str, str], profile: str) -> str:
     """Who shares names for media: clients of one key, whose pictures have been made alike."""
     named = _lower(headers)
     return "\0".join((*(named.get(name, "") for name in ("authorization", "x-api-key")), profile))
-
-
-async def _aside(text_bytes: int, work: Callable[[], T]) -> T:
-    """Work on so much text, in a thread of its own if it is so much that others would wait for it."""
-    return await asyncio.to_thread(work) if text_bytes > ASIDE_BYTES else work()
 
 
 def _text_bytes(raw: Raw) -> int:

@@ -27,7 +27,7 @@ EdgeError
 │   ├── UploadTimeout              408
 │   ├── BodyTooLarge               413
 │   │   ├── TextTooLarge
-│   │   ├── TooManyBrackets
+│   │   ├── TooManyValues
 │   │   └── PackedTooTightly
 │   ├── InvalidEncoding
 │   └── UnsupportedEncoding        415
@@ -233,7 +233,7 @@ class InvalidPath(RequestError):
     code = "invalid_path"
 
     def __init__(self) -> None:
-        super().__init__("the path of the URL has control characters, or does not begin with a slash")
+        super().__init__("the path of the URL has control characters or a '#', or does not begin with a slash")
 
 
 class VisionBudgetExceeded(RequestError):
@@ -281,10 +281,11 @@ class TextTooLarge(BodyTooLarge):
         )
 
 
-class TooManyBrackets(BodyTooLarge):
+class TooManyValues(BodyTooLarge):
     def __init__(self, found: int, allowed: int) -> None:
         RequestError.__init__(
-            self, f"the body has {found} objects and lists, or brackets in its text; at most {allowed} are allowed"
+            self,
+            f"the body has {found} objects, lists and keys, or their signs in its text; at most {allowed} are allowed",
         )
 
 

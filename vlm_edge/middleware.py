@@ -7,6 +7,7 @@ The response is never wrapped, but for adding headers to it; so streams pass as 
 import logging
 import re
 from collections.abc import Collection, Iterator
+from posixpath import normpath
 
 import anyio
 import orjson
@@ -18,6 +19,7 @@ from vlm_edge.edge import Edge, Prepared
 from vlm_edge.errors import (
     BodyTooLarge,
     EdgeError,
+    InvalidJson,
     InvalidPath,
     Overloaded,
     Unauthorized,
@@ -46,6 +48,7 @@ DRAIN_S = 10.0
 # Refusals of requests whose body has not been read to its end.
 _UNREAD = (BodyTooLarge, Unauthorized, UnsupportedEncoding, UploadTimeout)
 
+_PARAMETERS = re.compile(r";[^/]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _RawHeaders = list[tuple[bytes, bytes]]
@@ -55,8 +58,8 @@ class EdgeMiddleware:
     """Complete without arguments: settings come from VLM_EDGE_CONFIG, else they are the defaults.
 
     `edge` shares one Edge between several middlewares; `observer` is told of every Report and every refusal. `check`
-    says of a scope whether the request may come in, before anything is done for it; without it, the settings'
-    `api_keys` do.
+    says of a scope, of HTTP or a websocket, whether it may come in, before anything is done for it; without it, the
+    settings' `api_keys` do.
     """
 
     def __init__(
@@ -87,7 +90,9 @@ class EdgeMiddleware:
                 if isinstance(message, Later):
                     message = await in_time(message, self.upload)
                 receive = again(message, receive)
-                if encoding or message.get("more_body") or not dialect.holds_none(message.get("body", b"")):
+                first = message.get("body", b"")
+                unclear = encoding or message.get("more_body") or not dialect.holds_none(first)
+                if unclear and not (is_form(scope, first) or self._has_been_prepared(scope)):
                     scope, receive, send = await self._prepare(path, scope, receive, send)
             elif scope["type"] == "http":
                 receive = await self._search(path, scope, receive)
@@ -101,13 +106,15 @@ class EdgeMiddleware:
 
     async def _prepare(self, path: str, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
         """What to call the app with: the request unpacked, and with its pictures prepared, if it has any."""
-        headers = Headers(raw=scope["headers"])
-        if self._has_been_prepared(scope) or is_form(headers):
-            return scope, receive, send
-        body = await self._read(scope, receive)
+        body, headers = await self._read(scope, receive), Headers(raw=scope["headers"])
         if "content-encoding" in headers:
             scope = with_length(scope, len(body))
-        prepared = await self.edge.prepare_async(path, body, headers)
+        try:
+            prepared = await self.edge.prepare_async(path, body, headers)
+        except InvalidJson:
+            if not is_below(path, scope):
+                raise
+            return scope, replay(body, receive), send  # another app's path ends as ours do
         scope, send = self._reported(prepared, scope, send)
         return scope, replay(prepared.body, receive), send
 
@@ -138,6 +145,7 @@ class EdgeMiddleware:
         report = prepared.report
         if not report:
             return scope, send
+        report = report.following(scope.get(REPORT_KEY))
         if self.observer:
             self.observer.prepared(report)
         told = {REPORT_KEY: report, SETTINGS_KEY: self.settings}
@@ -146,19 +154,29 @@ class EdgeMiddleware:
 
 def posted_path(scope: Scope) -> str:
     """The path of a POST; of an endpoint, without what it is mounted below. Of anything else, none."""
-    if scope["type"] != "http" or scope["method"] != "POST":
+    if scope["type"] != "http" or scope["method"].upper() != "POST":  # aiohttp sends it in capitals
         return ""
     path: str = scope["path"]
     if path in ENDPOINTS:  # an app may be mounted at /v1
         return path
     root: str = scope.get("root_path", "")
-    return _endpoint_in(path[len(root) :] if root and path.startswith(root + "/") else path)
+    below = path[len(root) :] if root and path.startswith(root + "/") else path
+    return below if below in ENDPOINTS else _endpoint_in(below)
 
 
 def _endpoint_in(path: str) -> str:
-    """The endpoint that a path ends in, else the path. One of a single step, `/score`, is too common for that."""
-    ends = (path[path.rfind(start) :] for start in ENDPOINT_STARTS if start in path)
-    return next((end for end in ends if end in ENDPOINTS), path)
+    """The endpoint that a path ends in, else the path. One of a single step, `/score`, is too common for that.
+
+    A path is read as proxies put it right: without empty steps, dots and parameters.
+    """
+    plain = "/" + normpath(_PARAMETERS.sub("", path)).lstrip("/")
+    ends = (plain[plain.rfind(start) :] for start in ENDPOINT_STARTS if start in plain)
+    return next((end for end in (plain, *ends) if end in ENDPOINTS), path)
+
+
+def is_below(path: str, scope: Scope) -> bool:
+    """Whether an endpoint is known by the end of its path alone."""
+    return scope["path"] not in (path, scope.get("root_path", "") + path)
 
 
 def check_path(scope: Scope) -> None:
@@ -173,9 +191,10 @@ def is_json(headers: Headers) -> bool:
     return plain and "json" in headers.get("content-type", "").lower()
 
 
-def is_form(headers: Headers) -> bool:
-    """Whether a body is declared to be a form: no endpoint takes one, and apps have paths of the same names."""
-    return headers.get("content-type", "").lower().startswith("multipart/")
+def is_form(scope: Scope, first: bytes) -> bool:
+    """Whether a body is a form, as JSON cannot begin: no endpoint takes one, and apps have paths of the same names."""
+    declared = Headers(raw=scope["headers"]).get("content-type", "")
+    return declared.lower().startswith("multipart/") and first.lstrip(b"\r\n").startswith(b"--")
 
 
 def again(message: Message, receive: Receive) -> Receive:
@@ -213,13 +232,13 @@ def with_length(scope: Scope, length: int) -> Scope:
 
 
 def with_headers(headers: Collection[tuple[bytes, bytes]], send: Send) -> Send:
-    """A send that adds headers to the start of the response, in place of an inner instance's; all else passes."""
-    ours = {name for name, _ in headers if name.startswith(b"x-")}
+    """A send that adds headers to the start of the response, unless an inner instance has; all else passes."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            others = [(name, value) for name, value in message.get("headers", ()) if name not in ours]
-            message = {**message, "headers": [*others, *headers]}
+            theirs = message.get("headers", ())
+            if not any(name.startswith(b"x-vlm-edge-") for name, _ in theirs):
+                message = {**message, "headers": [*theirs, *headers]}
         await send(message)
 
     return sent

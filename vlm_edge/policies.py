@@ -68,7 +68,7 @@ def admit(
 
     tenant: who asks, in any form; it becomes part of the names under `uuid = "namespace"`.
     """
-    dropped = _too_old(parts, max_images) if policies.history == "keep_last" else ()
+    dropped = _too_old(parts, min(max_images, max_total_images)) if policies.history == "keep_last" else ()
     gone = {part.part for part in dropped}
     kept = [part for part in parts if part.part not in gone]
     check_total(kept, max_total_images)

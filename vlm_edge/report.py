@@ -25,6 +25,17 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
     tokens_before: int
     tokens_after: int
 
+    def following(self, earlier: "PictureReport") -> "PictureReport":
+        """Of a picture that came to us already prepared: from what it was at first."""
+        return msgspec.structs.replace(
+            self,
+            action=earlier.action if self.action == "kept" else self.action,
+            media_type_before=earlier.media_type_before,
+            size_before=earlier.size_before,
+            bytes_before=earlier.bytes_before,
+            tokens_before=earlier.tokens_before,
+        )
+
     @property
     def scale(self) -> str:
         """Sent / original; of width x height where alignment makes them differ. Models answer in sent pixels."""
@@ -76,6 +87,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             pictures=pictures,
             **totals,
         )
+
+    def following(self, earlier: "Report | None") -> "Report":
+        """Of a request that another instance had prepared before: from what it was at first."""
+        if earlier is None:
+            return self
+        first = {picture.place: picture for picture in earlier.pictures}
+        pictures = [one.following(first[one.place]) if one.place in first else one for one in self.pictures]
+        dropped, bytes_before = earlier.dropped + self.dropped, earlier.bytes_before
+        return msgspec.structs.replace(self, pictures=pictures, bytes_before=bytes_before, dropped=dropped)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Response headers: what was done, for those who look."""

@@ -139,7 +139,8 @@ class Upstream:
 
     def _url(self, scope: Scope) -> URL:
         path = (scope.get("raw_path") or scope["path"].encode()).removeprefix(scope.get("root_path", "").encode())
-        if not path.startswith(b"/"):  # or it would be read as part of the backend's own name
+        # Or it would be read as part of the backend's own name, or in part as something that is not sent.
+        if not path.startswith(b"/") or b"#" in path or b"?" in path:
             raise InvalidPath
         query = b"?" + scope["query_string"] if scope.get("query_string") else b""
         return URL(self.settings.backend.rstrip("/") + (path + query).decode("ascii"), encoded=True)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from vlm_edge.errors import InvalidJson, TextTooLarge, TooManyBrackets
+from vlm_edge.errors import InvalidJson, TextTooLarge, TooManyValues
 
 Text = bytes | bytearray
 Raw = Text | mmap
@@ -39,8 +39,9 @@ _STEP_BYTES = MIN_RUN_BYTES // 2
 # in, that a string is not taken for an empty one.
 LEFT_IN = 256
 _BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]|\\/){%d}" % LEFT_IN)
-# More objects and lists than any request has: Python takes its time to make them.
-MAX_BRACKETS = 400_000
+# More objects, lists and keys than any request has: parsing them would hold up the event loop, in a thread or not.
+MAX_VALUES = 400_000
+_SIGNS = (b"{", b"[", b'":')
 # More text than any prompt has: parsing it would hold up the event loop.
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 
@@ -68,14 +69,14 @@ class Body(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> "Body":
-        """Cut and parse. Raises InvalidJson, TextTooLarge for more than that beside the payloads, TooManyBrackets."""
+        """Cut and parse. Raises InvalidJson, TextTooLarge for more than that beside the payloads, TooManyValues."""
         cuts = find_cuts(raw) if len(raw) >= MIN_BODY_BYTES else ()
         skeleton = _without(raw, cuts) if cuts or isinstance(raw, mmap) else raw
         if len(skeleton) > max_text_bytes:
             raise TextTooLarge(len(skeleton), max_text_bytes)
-        brackets = skeleton.count(b"{") + skeleton.count(b"[") if len(skeleton) > MAX_BRACKETS else 0
-        if brackets > MAX_BRACKETS:
-            raise TooManyBrackets(brackets, MAX_BRACKETS)
+        values = sum(map(skeleton.count, _SIGNS)) if len(skeleton) > MAX_VALUES else 0
+        if values > MAX_VALUES:
+            raise TooManyValues(values, MAX_VALUES)
         return cls(raw, skeleton, parse(skeleton), cuts)
 
     def payload(self, cut: Cut) -> memoryview:

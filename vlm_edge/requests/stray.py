@@ -15,7 +15,7 @@ _HEAD = 512
 def holds_data_url(raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> bool:
     """Whether a string of the body looks like a data URL. A body that is no JSON is not ours to judge.
 
-    Raises TextTooLarge and TooManyBrackets.
+    Raises TextTooLarge and TooManyValues.
     """
     try:
         text = _in_utf8(raw, max_text_bytes)
