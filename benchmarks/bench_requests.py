@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from bench_road import requests_per_second, start_server
-from common import CHAT_PATH, MODEL, alternating, answer, microseconds, row, seconds, show, turns
+from bench_road import compared, start_server
+from common import CHAT_PATH, MODEL, alternating, answer, microseconds, row, seconds, show
 
 from vlm_edge import EdgeMiddleware
 from vlm_edge.edge import find
@@ -82,20 +82,10 @@ def text_request_of(package: Path) -> float:
     return float(subprocess.run(command, env=ours, capture_output=True, text=True, check=True).stdout)
 
 
-def served_by(package: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """FastAPI under uvicorn with the middleware of that package."""
-    return start_server("typed", "edge", package=package)
-
-
 def pair(before: Path) -> float:
-    """Requests per second now, by those before; both servers started anew."""
-    servers = [served_by(HERE), served_by(before)]
-    try:
-        now, then = turns([partial(requests_per_second, port) for _, port in servers], 3)
-    finally:
-        for process, _ in servers:
-            process.terminate()
-    return statistics.median(one / other for one, other in zip(now, then, strict=True))
+    """FastAPI under uvicorn with the middleware of now, and of before."""
+    served = partial(start_server, "typed", "edge")
+    return compared(partial(served, package=HERE), partial(served, package=before))
 
 
 def against_before(before: Path, rounds: int) -> dict[str, Any]:

@@ -204,15 +204,23 @@ def requests_per_second(port: int) -> float:
     return asyncio.run(load(port))
 
 
-def pair(endpoint: str, *kinds: str) -> float:
-    """Requests per second of a server of these kinds, by those of a plain one; both started anew."""
-    servers = [start_server(endpoint, *kinds), start_server(endpoint)]
+Server = tuple[subprocess.Popen[bytes], int]
+
+
+def compared(ours: Callable[[], Server], theirs: Callable[[], Server]) -> float:
+    """Requests per second of one server, by those of another; both started anew."""
+    servers = [ours(), theirs()]
     try:
-        ours, plain = turns([partial(requests_per_second, port) for _, port in servers], 5)
+        first, second = turns([partial(requests_per_second, port) for _, port in servers], 5)
     finally:
         for process, _ in servers:
             process.terminate()
-    return statistics.median(one / other for one, other in zip(ours, plain, strict=True))
+    return statistics.median(one / other for one, other in zip(first, second, strict=True))
+
+
+def pair(endpoint: str, *kinds: str) -> float:
+    """A server of these kinds and a plain one."""
+    return compared(partial(start_server, endpoint, *kinds), partial(start_server, endpoint))
 
 
 def text_over_uvicorn(rounds: int) -> dict[str, Any]:

@@ -95,6 +95,15 @@ def test_an_endpoint_below_another_path_is_known(path: str, prefix: str) -> None
         assert status(port, prefix + path, FILES) == 400
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le", "utf-32", "utf-8-sig"])
+def test_what_another_parser_reads_there_is_not(encoding: str) -> None:
+    app = Recorder()
+    with served(EdgeMiddleware(app, settings=Settings())) as port:
+        assert status(port, f"/llm{CHAT_PATH}", b" " * 4 + FILES.decode().encode(encoding)) == 400
+        assert status(port, f"/llm{CHAT_PATH}", FILES.decode().encode(encoding)) == 400
+    assert app.received == []
+
+
 @pytest.mark.parametrize("body", [b"", b"a text", b"[1]"])
 def test_what_cannot_be_read_there_is_another_apps(body: bytes) -> None:
     app = Recorder()
@@ -160,6 +169,14 @@ def test_of_two_instances_the_inner_one_reports_from_what_came_to_the_outer() ->
     assert headers.get_list("x-vlm-edge-vision-tokens") == [f"{width * height // 28**2}"]
     report = app.last.scope["vlm_edge.report"]
     assert (report.bytes_before, report.pictures[0].size_before) == (len(PHOTO), (2_000, 1_000))
+
+
+def test_a_gateway_reports_of_what_came_to_it_whatever_its_backend_tells() -> None:
+    backend = EdgeMiddleware(Recorder(), settings=Settings())
+    with served(backend) as behind, gateway_before(behind) as port:
+        headers = httpx.post(f"http://127.0.0.1:{port}{CHAT_PATH}", content=PHOTO, headers=JSON).headers
+    assert headers.get_list("x-vlm-edge-scale") == ["0.5040"]
+    assert headers.get_list("x-vlm-edge-media") == ["images=1; resized=1"]
 
 
 # Out of the gateway

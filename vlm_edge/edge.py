@@ -161,13 +161,9 @@ class Edge:
         """The files of remote pictures by their place, where the policy is to fetch them."""
         if not self._fetches:
             return _NO_FILES
-        remote = self._admit(found, self._choose(found, headers), headers).remote
+        remote = await self._aside(len(found.body.skeleton), partial(self._remote, found, headers))
         if not remote:
             return _NO_FILES
-        for part in remote:
-            if found.body.places([part.source])[part.source].cut:
-                with naming(part.place):
-                    raise RemoteMediaRefused("a URL with a data URL in it")
         urls, places = [part.url or "" for part in remote], [part.place for part in remote]
         limits, fetcher = self.settings.limits, Fetcher(self.settings.fetch)
         files = await fetcher.fetch(urls, limits.max_image_bytes, places, limits.max_body_bytes)
@@ -250,6 +246,16 @@ class Edge:
         limits = self.settings.limits
         allowed = max_images(self.settings.profiles[profile], limits)
         return admit(found.parts, self.settings, allowed, limits.max_total_images, _tenant(headers, profile))
+
+    def _remote(self, found: Found, headers: Mapping[str, str]) -> Sequence[MediaPart]:
+        """The pictures to fetch. Raises RemoteMediaRefused for a URL of which a part was cut out."""
+        remote = self._admit(found, self._choose(found, headers), headers).remote
+        places = found.body.places(part.source for part in remote) if remote else {}
+        for part in remote:
+            if places[part.source].cut:
+                with naming(part.place):
+                    raise RemoteMediaRefused("a URL with a data URL in it")
+        return remote
 
     def _plan(self, media: Sequence[Medium], profile: str, model: Model) -> Plan:
         subjects = []

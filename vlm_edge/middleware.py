@@ -6,7 +6,7 @@ The response is never wrapped, but for adding headers to it; so streams pass as 
 
 import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from posixpath import normpath
 
 import anyio
@@ -27,7 +27,7 @@ from vlm_edge.errors import (
     UnsupportedEncoding,
     UploadTimeout,
 )
-from vlm_edge.report import Observer
+from vlm_edge.report import Observer, Report
 from vlm_edge.requests.body import Raw
 from vlm_edge.requests.endpoints import CHAT, ENDPOINT_STARTS, ENDPOINTS, Dialect
 from vlm_edge.settings import Settings
@@ -46,9 +46,10 @@ DRAIN_BYTES = 256 * 1024 * 1024
 DRAIN_S = 10.0
 
 # Refusals of requests whose body has not been read to its end.
-_UNREAD = (BodyTooLarge, Unauthorized, UnsupportedEncoding, UploadTimeout)
+_UNREAD = (BodyTooLarge, InvalidPath, Unauthorized, UnsupportedEncoding, UploadTimeout)
 
 _PARAMETERS = re.compile(r";[^/]*")
+_BEFORE_OBJECT = re.compile(rb"[\s\0\xef\xbb\xbf\xfe\xff]*+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _RawHeaders = list[tuple[bytes, bytes]]
@@ -112,7 +113,7 @@ class EdgeMiddleware:
         try:
             prepared = await self.edge.prepare_async(path, body, headers)
         except InvalidJson:
-            if not is_below(path, scope):
+            if not is_below(path, scope) or begins_object(body):
                 raise
             return scope, replay(body, receive), send  # another app's path ends as ours do
         scope, send = self._reported(prepared, scope, send)
@@ -145,11 +146,13 @@ class EdgeMiddleware:
         report = prepared.report
         if not report:
             return scope, send
-        report = report.following(scope.get(REPORT_KEY))
+        earlier: Report | None = scope.get(REPORT_KEY)
+        report = report.following(earlier)
         if self.observer:
             self.observer.prepared(report)
         told = {REPORT_KEY: report, SETTINGS_KEY: self.settings}
-        return {**with_length(scope, len(prepared.body)), **told}, with_headers(report.headers(), send)
+        send = with_headers(report.headers(), send, whole=earlier is not None)
+        return {**with_length(scope, len(prepared.body)), **told}, send
 
 
 def posted_path(scope: Scope) -> str:
@@ -177,6 +180,12 @@ def _endpoint_in(path: str) -> str:
 def is_below(path: str, scope: Scope) -> bool:
     """Whether an endpoint is known by the end of its path alone."""
     return scope["path"] not in (path, scope.get("root_path", "") + path)
+
+
+def begins_object(body: Raw) -> bool:
+    """Whether a body begins as requests do, in UTF-8 or another encoding that Python's `json` reads and we do not."""
+    begin = _BEFORE_OBJECT.match(body)
+    return begin is not None and body[begin.end() : begin.end() + 1] == b"{"
 
 
 def check_path(scope: Scope) -> None:
@@ -231,14 +240,17 @@ def with_length(scope: Scope, length: int) -> Scope:
     return {**scope, "headers": [*headers, (b"content-length", b"%d" % length)]}
 
 
-def with_headers(headers: Collection[tuple[bytes, bytes]], send: Send) -> Send:
-    """A send that adds headers to the start of the response, unless an inner instance has; all else passes."""
+def with_headers(headers: Sequence[tuple[bytes, bytes]], send: Send, *, whole: bool) -> Send:
+    """A send that adds the headers of a report to the start of the response; all else passes.
+
+    A report that is `whole`, of all instances in this process, is marked for those outside, which then leave it. One
+    that a backend tells is about what it got from us, so ours stands in its place.
+    """
 
     async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            theirs = message.get("headers", ())
-            if not any(name.startswith(b"x-vlm-edge-") for name, _ in theirs):
-                message = {**message, "headers": [*theirs, *headers]}
+        if message["type"] == "http.response.start" and not message.get(REPORT_KEY):
+            theirs = [one for one in message.get("headers", ()) if not one[0].lower().startswith(b"x-vlm-edge-")]
+            message = {**message, "headers": [*theirs, *headers], REPORT_KEY: whole}
         await send(message)
 
     return sent

@@ -136,6 +136,15 @@ def test_every_uuid_but_null_is_one(uuid: Any) -> None:
     assert one.uuid == str(uuid)
 
 
+def test_a_uuid_that_python_cannot_write_is_as_one_too_long() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    [one] = found({"type": "text", "image_url": URL, "uuid": deep})
+    assert one.uuid is not None
+    assert len(one.uuid) > 255
+
+
 @properties(1_500)
 @given(bodies.part() | bodies.picture)
 def test_what_vllm_loads_is_found_as_what_it_is(part: dict[str, Any]) -> None:
