@@ -2,8 +2,11 @@
 
 PYTHON ?= python3
 PIP = .venv/bin/pip install --quiet --disable-pip-version-check
+SIMD_PIP = .venv-simd/bin/pip --quiet --disable-pip-version-check
+# AVX2 only where this machine has it; the build is for this machine alone.
+SIMD_CC = cc $(shell grep -qsw avx2 /proc/cpuinfo && echo -mavx2)
 
-.PHONY: demo test lint bench test-vllm clean
+.PHONY: demo test lint bench test-vllm test-simd clean
 
 demo: .venv/.product
 	.venv/bin/vlm-edge demo
@@ -23,8 +26,13 @@ bench: .venv/.dev
 test-vllm: .venv/.dev
 	.venv/bin/pytest tests/vllm
 
+# The exact engine on Pillow-SIMD, and how fast it is there. Needs a C compiler and the headers of libjpeg and zlib.
+test-simd: .venv/.dev .venv-simd/.dev
+	.venv-simd/bin/pytest tests/media/test_pillow.py
+	.venv/bin/python benchmarks/bench_engines.py --simd .venv-simd/bin/python
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-simd
 
 .venv/.pip:
 	$(PYTHON) -m venv .venv
@@ -37,4 +45,14 @@ clean:
 
 .venv/.dev: .venv/.product pyproject.toml
 	$(PIP) --group test --group lint --group bench
+	touch $@
+
+# The order matters. Both Pillows are the package PIL: pip, which sees Pillow missing where there is only Pillow-SIMD,
+# would install it over that; and Pillow, uninstalled last, would take Pillow-SIMD's files with it.
+.venv-simd/.dev: pyproject.toml
+	$(PYTHON) -m venv .venv-simd
+	$(SIMD_PIP) install --upgrade pip
+	$(SIMD_PIP) install --editable '.[all]' --group test
+	$(SIMD_PIP) uninstall --yes pillow pillow-simd
+	CC="$(SIMD_CC)" $(SIMD_PIP) install --no-deps --no-cache-dir --no-binary pillow-simd pillow-simd
 	touch $@

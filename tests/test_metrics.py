@@ -1,5 +1,6 @@
 """Metrics as Prometheus reads them, through the middleware that feeds them."""
 
+from functools import partial
 from threading import Event
 
 import httpx
@@ -10,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.samples import CHAT_PATH, PHONE, chat, image_part, jpeg, sent_picture, text_part
 from tests.servers import Recorder, wait_until
 from vlm_edge import EdgeMiddleware, Settings
+from vlm_edge.isolation import Isolation, IsolationSettings
 from vlm_edge.metrics import CONTENT_TYPE, Metrics
-from vlm_edge.workers import Workers, WorkerSettings
+from vlm_edge.workers import Job, Workers, WorkerSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -84,9 +86,9 @@ def test_the_text_is_of_the_type_that_prometheus_asks_for() -> None:
 
 
 def test_pictures_under_way_are_shown_while_they_are() -> None:
-    metrics, workers, go = Metrics(), Workers(WorkerSettings(threads=1)), Event()
+    metrics, workers, go = Metrics(), Workers(WorkerSettings(threads=1), Isolation(IsolationSettings())), Event()
     metrics.watch(workers)
-    jobs = workers.submit([go.wait, go.wait])
+    jobs = workers.submit([Job(partial(go.wait))] * 2)
     assert b"vlm_edge_pictures_under_way 2.0" in metrics.text()
     go.set()
     for job in jobs:

@@ -8,11 +8,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from vlm_edge.errors import ExtremeAspect, MediaTooLarge, UnsupportedMedia, VisionBudgetExceeded
+from vlm_edge.errors import (
+    ExtremeAspect,
+    MediaTooLarge,
+    TooManyImages,
+    TooManyPages,
+    UnsupportedMedia,
+    VisionBudgetExceeded,
+)
 from vlm_edge.geometry import Size
-from vlm_edge.media.picture import Target
+from vlm_edge.media.picture import Encoding, Target
 from vlm_edge.media.probe import Probe
-from vlm_edge.media.profile import Profile
+from vlm_edge.media.profile import Pages, Profile
 from vlm_edge.plan import (
     Limits,
     Model,
@@ -20,11 +27,11 @@ from vlm_edge.plan import (
     Subject,
     check_budget,
     check_bytes,
+    layout,
     max_images,
-    media_type,
+    media_types,
     plan,
     plan_picture,
-    planned_size,
 )
 from vlm_edge.settings import shipped_profiles
 from vlm_edge.tokens import FAMILIES, lookup
@@ -47,12 +54,17 @@ profiles = shipped | st.builds(
 
 
 def a_probe(width: int, height: int, media_type: str = "image/jpeg", **fields: Any) -> Probe:
-    return Probe(media_type=media_type, size=Size(width, height), file_bytes=1_000, **{"srgb": True} | fields)
+    return Probe(media_type=media_type, size=Size(width, height), **{"srgb": True, "file_bytes": 1_000} | fields)
+
+
+def planned_size(size: Size, profile: Profile, rule: Any) -> Size:
+    """As sent, a margin included."""
+    return layout(size, profile, rule).canvas
 
 
 def planned(*probes: Probe, profile: Profile = STANDARD, model: Model = QWEN, limits: Limits | None = None) -> Plan:
     places = [f"messages[0].content[{number}]" for number in range(len(probes))]
-    subjects = [Subject(place, probe) for place, probe in zip(places, probes, strict=True)]
+    subjects = [Subject(place, [probe]) for place, probe in zip(places, probes, strict=True)]
     return plan(subjects, profile, model, limits or Limits())
 
 
@@ -97,7 +109,7 @@ def test_a_planned_side_is_never_larger_than_the_source_beyond_alignment(
 @properties
 @given(sizes, profiles, rules)
 def test_the_ratio_is_kept_within_a_cell(size: Size, profile: Profile, rule: Any) -> None:  # B37
-    found = planned_size(size, profile, rule)
+    found = layout(size, profile, rule).size
     sides = list(zip(found, size, strict=True))
     # One factor that brings both sides within a cell (and the pixel of rounding) of what is planned.
     least = max(Fraction(side - rule.cell - 1, source) for side, source in sides)
@@ -128,7 +140,7 @@ def test_what_the_model_takes_as_it_is_it_takes_as_planned(size: Size, profile: 
     assert rule.image(planned_size(size, profile, rule)) > 0
 
 
-@pytest.mark.parametrize("size", [Size(100, 40), Size(40, 40), Size(600, 20)])
+@pytest.mark.parametrize("size", [Size(100, 40), Size(40, 40), Size(600, 33)])
 def test_what_the_model_enlarges_is_sent_as_it_is(size: Size) -> None:
     assert planned_size(size, STANDARD, FAMILIES["qwen3_vl"]) == size
 
@@ -148,7 +160,7 @@ def test_a_processor_with_fewer_pixels_than_the_profile_does_not_resample_again(
         (Size(2_000, 2_000), Size(1_008, 1_008)),
         (Size(8_000, 200), Size(1_008, 28)),
         (Size(1_025, 20), Size(1_008, 28)),
-        (Size(2_000, 10), Size(1_008, 6)),
+        (Size(2_000, 10), Size(1_008, 28)),
     ],
 )
 def test_sizes_by_example(size: Size, expected: Size) -> None:
@@ -180,14 +192,33 @@ def test_a_picture_inside_its_profile_is_kept(media: str, size: tuple[int, int])
 def test_a_picture_beyond_its_profile_is_resized(size: tuple[int, int]) -> None:
     (one,) = planned(a_probe(*size)).pictures
     assert one.action == "resized"
-    assert one.target == Target(one.size, "image/jpeg", STANDARD.quality, STANDARD.chroma)
+    encoding = Encoding(media_types=("image/jpeg",), quality=STANDARD.quality, chroma=STANDARD.chroma)
+    assert one.target == Target(size=one.size, canvas=one.size, encoding=encoding)
     assert one.size.fits(1_024, 1_048_576)
 
 
-def test_a_thin_picture_that_gets_a_shorter_long_side_is_resized_too() -> None:
+def test_a_thin_picture_gets_a_margin_and_is_not_stretched() -> None:  # B41
     (one,) = planned(a_probe(2_000, 10)).pictures
-    assert one.size == (1_008, 6)
-    assert one.action == "resized"
+    assert (one.content, one.size, one.action) == ((1_008, 6), (1_008, 28), "resized")
+
+
+@properties
+@given(sizes, profiles, rules)
+def test_what_lies_on_a_canvas_is_inside_it_and_less_than_a_cell_smaller(
+    size: Size, profile: Profile, rule: Any
+) -> None:
+    found, canvas = layout(size, profile, rule)
+    assert all(0 <= outer - inner < rule.cell for inner, outer in zip(found, canvas, strict=True))
+
+
+@properties
+@given(st.builds(Size, st.integers(1, 5_000), st.integers(28, 5_000)), st.integers(28, 300))
+def test_the_shorter_side_sent_is_at_least_that_of_the_profile(size: Size, min_side: int) -> None:
+    assume(size.long <= 200 * size.short)
+    profile = Profile(min_side=min_side)
+    (one,) = planned(a_probe(*size), profile=profile).pictures
+    assert one.size.short >= min_side
+    assert one.size.fits(profile.max_side, profile.max_pixels)
 
 
 @pytest.mark.parametrize(
@@ -211,15 +242,36 @@ def test_a_small_picture_that_not_every_server_reads_alike_is_converted(probe: P
 @pytest.mark.parametrize(
     ("format_", "lossless", "expected"),
     [
-        ("auto", True, "image/png"),
-        ("auto", False, "image/jpeg"),
-        ("jpeg", True, "image/jpeg"),
-        ("png", False, "image/png"),
-        ("webp", True, "image/webp"),
+        ("auto", True, ("image/jpeg", "image/png")),
+        ("auto", False, ("image/jpeg",)),
+        ("keep", False, ("image/webp",)),
+        ("jpeg", True, ("image/jpeg",)),
+        ("png", False, ("image/png",)),
+        ("webp", True, ("image/webp",)),
     ],
 )
-def test_the_type_sent_is_that_of_the_profile(format_: Any, lossless: bool, expected: str) -> None:
-    assert media_type(a_probe(9, 9, lossless=lossless), Profile(format=format_), Size(9, 9)) == expected
+def test_the_type_sent_is_that_of_the_profile(format_: Any, lossless: bool, expected: tuple[str, ...]) -> None:
+    probe = a_probe(9, 9, "image/webp", lossless=lossless)
+    assert media_types(probe, Profile(format=format_), Size(9, 9)) == expected
+
+
+@pytest.mark.parametrize("media", ["image/gif", "image/tiff", "image/heic", "application/pdf"])
+def test_a_format_that_is_never_sent_cannot_be_kept(media: str) -> None:
+    probe = a_probe(9, 9, media, lossless=True)
+    assert media_types(probe, Profile(format="keep"), Size(9, 9)) == ("image/jpeg", "image/png")
+
+
+@pytest.mark.parametrize(
+    ("format_", "expected"), [("auto", "image/png"), ("jpeg", "image/png"), ("webp", "image/webp")]
+)
+def test_the_exact_engine_writes_without_loss(format_: Any, expected: str) -> None:
+    profile = Profile(format=format_, engine="pillow")
+    assert media_types(a_probe(9, 9), profile, Size(9, 9)) == (expected,)
+
+
+def test_a_webp_can_be_only_so_large() -> None:  # B45
+    profile = Profile(format="webp", max_side=30_000)
+    assert media_types(a_probe(9, 9), profile, Size(16_384, 9)) == ("image/jpeg",)
 
 
 def test_a_small_picture_that_the_model_refuses_is_refused_here() -> None:
@@ -229,9 +281,137 @@ def test_a_small_picture_that_the_model_refuses_is_refused_here() -> None:
     assert caught.value.param == "messages[0].content[1]"
 
 
-def test_a_picture_of_several_pages_is_refused() -> None:  # B76, B78
-    with pytest.raises(UnsupportedMedia, match="3 pages"):
-        planned(a_probe(100, 100, "image/tiff", pages=3))
+@properties
+@given(sizes, shipped, rules, st.integers(1, 2_000))
+def test_a_picture_costs_no_more_tokens_than_its_profile_says(
+    size: Size, profile: Profile, rule: Any, max_tokens: int
+) -> None:
+    bounded = msgspec.structs.replace(profile, max_tokens=max_tokens)
+    try:
+        found = layout(size, bounded, rule)
+    except VisionBudgetExceeded:
+        assert rule.image(layout(size, msgspec.structs.replace(profile, max_pixels=1), rule).canvas) > max_tokens
+    else:
+        assert rule.image(found.canvas) <= max_tokens
+
+
+def test_a_bound_on_tokens_is_used_up() -> None:
+    found = layout(Size(4_000, 3_000), Profile(max_tokens=1_000), QWEN.rule)
+    assert 950 <= QWEN.rule.image(found.canvas) <= 1_000
+
+
+def test_a_picture_inside_its_profile_but_for_its_tokens_is_resized() -> None:
+    (one,) = planned(a_probe(560, 560), profile=Profile(max_tokens=399)).pictures
+    assert one.action == "resized"
+    assert one.tokens <= 399
+
+
+def test_a_picture_that_cannot_be_made_cheap_enough_is_refused() -> None:
+    with pytest.raises(VisionBudgetExceeded) as caught:
+        planned(a_probe(800, 800), profile=Profile(max_tokens=63), model=Model("m", "qwen3_vl", FAMILIES["qwen3_vl"]))
+    assert caught.value.param == "messages[0].content[0]"
+
+
+def test_without_alignment_the_size_is_that_of_the_fit() -> None:
+    assert planned_size(Size(4_000, 3_000), Profile(align=False), QWEN.rule) == (1_024, 768)
+
+
+@pytest.mark.parametrize("size", [Size(4_032, 3_024), Size(3_000, 1_001), Size(1_100, 1_000), Size(1_030, 25)])
+def test_the_exact_engine_plans_the_size_that_the_models_processor_would_make(size: Size) -> None:
+    profile = Profile(engine="pillow", max_side=65_500, max_pixels=1_003_520)
+    expected = lookup("qwen2_5_vl", max_pixels=1_003_520).aligned(size)
+    (one,) = planned(a_probe(*size), profile=profile).pictures
+    assert one.size == (size if size.pixels <= 1_003_520 else expected)
+
+
+@properties
+@given(sizes, rules, st.integers(100, 5_000))
+def test_the_exact_engine_stays_inside_its_profile(size: Size, rule: Any, max_side: int) -> None:
+    profile = Profile(engine="pillow", max_side=max_side, max_pixels=4_000_000)
+    assume(size.short >= rule.cell and size.pixels >= 4 * rule.min_pixels)
+    found = planned_size(size, profile, rule)
+    assert found.long <= max_side or found.short <= rule.cell or found.pixels <= 2 * rule.min_pixels
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [Profile(reencode="always"), Profile(max_encoded_bytes=1_024 * 10), Profile(min_side=600)],
+)
+def test_a_profile_may_keep_fewer_pictures_as_they_are(profile: Profile) -> None:
+    (one,) = planned(a_probe(560, 560, file_bytes=20_000), profile=profile).pictures
+    assert one.target is not None
+
+
+# Pages
+
+
+def pages_of(count: int, media_type: str = "image/tiff", taken: int | None = None, **fields: Any) -> list[Probe]:
+    """Of a document of so many pages, the first ones."""
+    return [a_probe(300, 400, media_type, pages=count, page=page, **fields) for page in range(taken or count)]
+
+
+def planned_document(*pages: Probe, profile: Profile = STANDARD, limits: Limits | None = None) -> Plan:
+    return plan([Subject(PLACE, pages)], profile, QWEN, limits or Limits())
+
+
+def test_each_page_is_a_picture() -> None:  # B76, B78
+    made = planned_document(*pages_of(3))
+    assert [one.probe.page for one in made.pictures] == [0, 1, 2]
+    assert made.tokens == 3 * made.pictures[0].tokens
+    assert made.left_out == 0
+
+
+def test_more_pages_than_the_profile_takes_are_refused() -> None:
+    with pytest.raises(TooManyPages, match=r"9 pages; at most 8") as caught:
+        planned_document(*pages_of(9, taken=8))
+    assert caught.value.param == PLACE
+
+
+def test_or_the_first_are_taken_and_the_others_counted() -> None:
+    profile = Profile(pages=Pages(max=2, over="first"))
+    made = planned_document(*pages_of(9, taken=2), profile=profile)
+    assert (len(made.pictures), made.left_out) == (2, 7)
+
+
+def test_pages_count_as_pictures_of_their_prompt() -> None:
+    subjects = [Subject("a", pages_of(4)), Subject("b", pages_of(4), prompt=1), Subject("c", pages_of(4))]
+    with pytest.raises(TooManyImages, match="At most 7") as caught:
+        plan(subjects, STANDARD, QWEN, Limits(max_images=7))
+    assert caught.value.param == "c"
+    assert len(plan(subjects, STANDARD, QWEN, Limits(max_images=8)).pictures) == 12
+
+
+def test_and_of_their_request() -> None:
+    subjects = [Subject("a", pages_of(4)), Subject("b", pages_of(4), prompt=1)]
+    with pytest.raises(TooManyImages, match="request") as caught:
+        plan(subjects, STANDARD, QWEN, Limits(max_total_images=7))
+    assert caught.value.param == "b"
+
+
+def test_a_page_of_a_pdf_is_planned_in_pixels_from_its_points() -> None:
+    page, roomy = a_probe(595, 842, "application/pdf"), Profile(max_side=4_000, max_pixels=16_000_000)
+    (one,) = planned(page, profile=roomy).pictures
+    expected = 595 * 200 / 72, 842 * 200 / 72
+    assert all(abs(side - wanted) <= 14 for side, wanted in zip(one.size, expected, strict=True))
+    (small,) = planned(page).pictures
+    assert 1_000 <= small.size.long <= 1_024
+
+
+def test_a_large_page_of_a_pdf_is_no_large_picture() -> None:
+    assert planned(a_probe(14_400, 14_400, "application/pdf"), limits=Limits(max_image_pixels=1_000_000)).tokens > 0
+
+
+def test_frames_are_no_pages() -> None:
+    frames = pages_of(500, "image/webp", taken=8, animated=True)
+    made = planned_document(*frames, profile=Profile(animation="frames"))
+    assert (len(made.pictures), made.left_out) == (8, 0)
+
+
+def test_an_animation_may_be_refused() -> None:
+    profile = Profile(animation="refuse")
+    with pytest.raises(UnsupportedMedia, match="animation of 5 frames"):
+        planned_document(*pages_of(5, "image/gif", taken=1), profile=profile)
+    assert planned_document(*pages_of(1, "image/gif"), profile=profile).tokens > 0
 
 
 # Limits
@@ -244,6 +424,13 @@ def test_pixels_are_limited_to_the_last_one() -> None:  # B86
         planned(a_probe(4_001, 3_000), limits=limits)
     assert (caught.value.found, caught.value.allowed) == (12_003_000, 12_000_000)
     assert caught.value.param == "messages[0].content[0]"
+
+
+def test_what_a_decoder_would_hold_is_limited() -> None:  # B86
+    limits = Limits(max_image_memory_bytes=1_000_000)
+    assert planned(a_probe(400, 300, memory_bytes=1_000_000), limits=limits).tokens > 0
+    with pytest.raises(MediaTooLarge, match="when it is decoded"):
+        planned(a_probe(400, 300, memory_bytes=1_000_001), limits=limits)
 
 
 def test_the_default_limit_of_pixels_is_vllms() -> None:
@@ -268,9 +455,10 @@ def test_pictures_are_limited_by_the_profile_and_the_settings(
     assert max_images(profile, limits) == allowed
 
 
-def test_an_invoice_is_one_picture() -> None:
+def test_an_invoice_is_one_picture_or_document() -> None:
     invoice = shipped_profiles()["invoice"]
     assert max_images(invoice, Limits()) == 1
+    assert invoice.pages.max > 1
 
 
 def test_the_tokens_of_a_picture_are_limited_to_the_last_one() -> None:
@@ -307,4 +495,4 @@ def test_a_negative_limit_is_refused_by_name(field: str) -> None:
 def test_the_plan_of_one_picture_is_that_of_the_request() -> None:
     probe = a_probe(4_032, 3_024)
     alone = plan_picture(PLACE, probe, STANDARD, QWEN.rule, Limits())
-    assert plan([Subject(PLACE, probe)], STANDARD, QWEN, Limits()).pictures == [alone]
+    assert plan([Subject(PLACE, [probe])], STANDARD, QWEN, Limits()).pictures == [alone]

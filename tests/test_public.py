@@ -71,7 +71,7 @@ def test_the_contract_of_the_core_holds() -> None:
     assert picture.tokens == vlm_edge.tokens.lookup(QWEN).image(picture.size)
     assert opened(picture.data).size == picture.size
     with pytest.raises(vlm_edge.EdgeError) as caught:
-        edge.picture(b"%PDF-1.7")
+        edge.picture(b"<html>")
     assert (caught.value.code, caught.value.status) == ("unsupported_media", 400)
 
 

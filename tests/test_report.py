@@ -7,7 +7,8 @@ from tests.samples import CHAT_PATH, QWEN, chat, image_part, jpeg, png, text_par
 from vlm_edge.edge import Edge
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import Probe
-from vlm_edge.media.profile import Profile
+from vlm_edge.media.profile import Pages, Profile
+from vlm_edge.medium import Encoded
 from vlm_edge.plan import Limits, Model, Plan, Subject, plan
 from vlm_edge.report import PictureReport, Report
 from vlm_edge.tokens import FAMILIES
@@ -19,14 +20,14 @@ PROFILE = Profile(max_side=1_024, format="jpeg")
 def a_plan(*sizes: tuple[int, int]) -> Plan:
     probes = [Probe(media_type="image/png", size=Size(*size), file_bytes=5_000, srgb=True) for size in sizes]
     places = [f"messages[0].content[{number}]" for number in range(len(probes))]
-    subjects = [Subject(place, probe) for place, probe in zip(places, probes, strict=True)]
+    subjects = [Subject(place, [probe]) for place, probe in zip(places, probes, strict=True)]
     return plan(subjects, PROFILE, Model(QWEN, "qwen2_5_vl", RULE), Limits())
 
 
 def a_report(*sizes: tuple[int, int], exact: bool = True, passed: int = 0) -> Report:
     made = a_plan(*sizes)
     model = Model(QWEN, "qwen2_5_vl", RULE, exact)
-    sent = [1_000] * len(sizes)
+    sent = [Encoded(None, one.media_types[0], 1_000) for one in made.pictures]
     return Report.of("standard", model, made, sent, bytes_before=9, bytes_after=5, passed=passed)
 
 
@@ -43,6 +44,7 @@ def test_a_picture_is_reported_before_and_after() -> None:
             media_type_after="image/jpeg",
             size_before=Size(4_032, 3_024),
             size_after=Size(1_008, 756),
+            content_after=Size(1_008, 756),
             bytes_before=5_000,
             bytes_after=1_000,
             tokens_before=15_552,
@@ -83,6 +85,40 @@ def test_the_headers_say_what_was_done() -> None:
     assert found["x-vlm-edge-vision-tokens"] == str(972 + 391 + 100)
     assert found["x-vlm-edge-scale"] == "0.2500, 1.0000, 1.0000"
     assert re.fullmatch(r"decide;dur=\d+\.\d, prepare;dur=\d+\.\d", found["server-timing"])
+
+
+def test_the_scale_is_that_of_the_picture_and_not_of_its_margin() -> None:
+    (one,) = a_report((2_000, 20)).pictures
+    assert (one.size_after, one.content_after) == ((1_008, 28), (1_008, 11))
+    assert one.scale == "0.5040x0.5500"
+
+
+def a_report_of_pages(pages: int, most: int) -> Report:
+    profile = Profile(pages=Pages(max=most, over="first"))
+    probes = [
+        Probe(media_type="image/tiff", size=Size(280, 280), file_bytes=5_000, pages=pages, page=page)
+        for page in range(min(pages, most))
+    ]
+    model = Model(QWEN, "qwen2_5_vl", RULE)
+    made = plan([Subject("messages[0].content[0]", probes)], profile, model, Limits())
+    sent = [Encoded(None, "image/jpeg", 1_000)] * len(probes)
+    return Report.of("document", model, made, sent, bytes_before=9, bytes_after=5)
+
+
+def test_each_page_is_reported_by_its_number() -> None:
+    pages = a_report_of_pages(3, 8).pictures
+    assert [(one.page, one.pages, one.place) for one in pages] == [(n, 3, "messages[0].content[0]") for n in (1, 2, 3)]
+
+
+def test_pages_left_out_are_told() -> None:
+    assert headers(a_report_of_pages(5, 2))["x-vlm-edge-media"] == "images=2; converted=2, left_out=3"
+
+
+def test_a_page_that_was_prepared_before_is_told_from_its_first_size() -> None:
+    """To the second instance the pages of the first one's document are parts of their own."""
+    first = a_report_of_pages(2, 8)
+    second = a_report((280, 280), (280, 280)).following(first)
+    assert [(one.page, one.media_type_before) for one in second.pictures] == [(1, "image/tiff"), (2, "image/tiff")]
 
 
 def test_an_estimate_is_called_one() -> None:

@@ -11,12 +11,23 @@ from typing import Any, TypeVar
 import msgspec
 
 from vlm_edge import choice
-from vlm_edge.errors import InvalidJson, RemoteMediaRefused, TooManyImages, UnknownPath, UnknownProfile, naming
+from vlm_edge.errors import (
+    InvalidJson,
+    RemoteMediaRefused,
+    TooManyImages,
+    UnknownPath,
+    UnknownProfile,
+    UnsupportedMedia,
+    naming,
+)
 from vlm_edge.fetch import Fetcher, need_extra
 from vlm_edge.geometry import Size
-from vlm_edge.media.probe import probe
-from vlm_edge.media.source import Bytes
-from vlm_edge.medium import Encoded, Medium, open_media, pixels, strings_of
+from vlm_edge.isolation import Isolation
+from vlm_edge.media.data_url import File
+from vlm_edge.media.prepare import check_readable, is_risky, must_be_opened, prepare, unfold
+from vlm_edge.media.probe import Probe, probe
+from vlm_edge.media.profile import Profile
+from vlm_edge.medium import Encoded, Medium, open_media, open_pages, strings_of
 from vlm_edge.plan import (
     Model,
     PicturePlan,
@@ -24,6 +35,7 @@ from vlm_edge.plan import (
     Subject,
     check_budget,
     check_bytes,
+    check_pages,
     max_images,
     plan,
     plan_picture,
@@ -35,7 +47,7 @@ from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.requests.part import MediaPart
 from vlm_edge.requests.stray import holds_data_url
 from vlm_edge.settings import Settings
-from vlm_edge.workers import Workers
+from vlm_edge.workers import Job, Workers
 
 MAX_NAME = 256
 # Media of any kind in one request, whatever the limits: more would hold up the event loop.
@@ -76,6 +88,16 @@ class Found(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class Opened(msgspec.Struct, frozen=True):
+    """A request whose media have been opened, as far as their headers tell of them."""
+
+    found: Found
+    profile: str
+    admitted: Admitted
+    media: Sequence[Medium]
+    seconds: float
+
+
 class Decision(msgspec.Struct, frozen=True):
     """A request found, probed and planned: all that is known without pixels."""
 
@@ -110,14 +132,15 @@ def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | N
 
 
 class Edge:
-    """Prepares the pictures of requests. One instance serves any number of threads and tasks; `close` ends its workers.
+    """Prepares the pictures and documents of requests.
 
+    One instance serves any number of threads and tasks; `close` ends its workers.
     Every method raises EdgeError (`.code`, `.status`) for what it refuses.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
-        self.workers = Workers(self.settings.workers)
+        self.workers = Workers(self.settings.workers, Isolation(self.settings.isolation))
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="vlm-edge-reader")
         if self._fetches:
             need_extra()
@@ -144,9 +167,13 @@ class Edge:
         found = await self._aside(_text_bytes(body), partial(self.find, path, body))
         if found is None:
             return None
-        files = await self.fetch(found, headers)
-        decide = partial(self.decide if budget else self.plan, found, headers, files)
-        return await self._aside(len(found.body.skeleton), decide)
+        files, text_bytes = await self.fetch(found, headers), len(found.body.skeleton)
+        opened = await self._aside(text_bytes, partial(self.open, found, headers, files))
+        pages = await _results_async(self.workers.submit(self._openings(opened)))
+        decision = await self._aside(text_bytes, partial(self.plan, opened, pages))
+        if budget:
+            check_budget(decision.plan, self.settings.limits)
+        return decision
 
     async def holds_data_url(self, body: Raw) -> bool:
         """Of a body of unknown kind. Raises TextTooLarge for one that is too large to be looked at."""
@@ -173,28 +200,34 @@ class Edge:
         self, found: Found, headers: Mapping[str, str] = _NO_HEADERS, files: Mapping[Path, bytes] = _NO_FILES
     ) -> Decision:
         """Probe and plan, and refuse what costs too many tokens. Touches no pixel."""
-        decision = self.plan(found, headers, files)
+        opened = self.open(found, headers, files)
+        decision = self.plan(opened, [self.workers.run(job) for job in self._openings(opened)])
         check_budget(decision.plan, self.settings.limits)
         return decision
 
-    def plan(
+    def open(
         self, found: Found, headers: Mapping[str, str] = _NO_HEADERS, files: Mapping[Path, bytes] = _NO_FILES
-    ) -> Decision:
-        """`decide`, but what costs too many tokens is let through."""
-        begin, limits = time.perf_counter(), self.settings.limits
-        profile, model = self._choose(found, headers), self.settings.model(found.model)
+    ) -> Opened:
+        """Sort the media by the policies, and read the headers of ours."""
+        begin, profile = time.perf_counter(), self._choose(found, headers)
         admitted = self._admit(found, profile, headers)
-        media = open_media(found.body, admitted.ours, files, limits)
+        media = open_media(found.body, admitted.ours, files, self.settings.limits)
+        return Opened(found, profile, admitted, media, time.perf_counter() - begin)
+
+    def plan(self, opened: Opened, pages: Sequence[Sequence[Probe]]) -> Decision:
+        """`pages`: of the media that had to be opened for them, in their order."""
+        begin, found, admitted = time.perf_counter(), opened.found, opened.admitted
+        model = self.settings.model(found.model)
         return Decision(
             body=found.body,
-            profile=profile,
+            profile=opened.profile,
             model=model,
-            plan=self._plan(media, profile, model),
-            media=media,
+            plan=self._plan(opened, pages, model),
+            media=opened.media,
             edits=strings_of(found.body, admitted.edits),
             passed=admitted.passed,
             dropped=admitted.dropped,
-            seconds=found.seconds + time.perf_counter() - begin,
+            seconds=found.seconds + opened.seconds + time.perf_counter() - begin,
         )
 
     async def carry_out(self, decision: Decision) -> Prepared:
@@ -203,25 +236,35 @@ class Edge:
         encoded = await _results_async(self.workers.submit(_jobs(decision)))
         return _write(decision, encoded, time.perf_counter() - begin)
 
-    def picture(self, data: bytes, profile: str = "", model: str = "") -> Picture:
-        """One picture file prepared as in a request. The work is done in the calling thread."""
-        return self.make(data, self.plan_picture(data, profile, model))
+    def picture(self, data: bytes, profile: str = "", model: str = "", page: int = 0) -> Picture:
+        """One picture file, or one page of a document, prepared as in a request. The calling thread waits."""
+        return self.make(data, self.plan_picture(data, profile, model, page))
+
+    def pages(self, data: bytes, profile: str = "", model: str = "") -> Sequence[Picture]:
+        """All that a file becomes: a picture, or one a page. Raises TooManyPages where the profile says so."""
+        return [self.make(data, planned) for planned in self.plan_pages(data, profile, model)]
 
     def make(self, data: bytes, planned: PicturePlan) -> Picture:
-        """The second half of `picture`."""
-        sent, media_type = pixels(bytes(data), planned)
-        return Picture(sent, media_type, planned.size, planned.tokens, PictureReport.of(planned, len(sent)))
+        """The second half of `picture` and `pages`."""
+        work = partial(prepare, bytes(data), planned.probe, planned.target)
+        sent, media_type = self.workers.run(Job(work, is_risky(planned.probe)))
+        report = PictureReport.of(planned, Encoded(None, media_type, len(sent)))
+        return Picture(sent, media_type, planned.size, planned.tokens, report)
 
-    def plan_picture(self, data: bytes, profile: str = "", model: str = "") -> PicturePlan:
+    def plan_picture(self, data: bytes, profile: str = "", model: str = "", page: int = 0) -> PicturePlan:
         """What `picture` would do, without doing it."""
-        name = profile or self.settings.default_profile
-        if name not in self.settings.profiles:
-            raise UnknownProfile(name, self.settings.profiles)
-        rule = self.settings.model(model).rule
-        check_bytes(len(data), self.settings.limits)
-        planned = plan_picture("", probe(Bytes(bytes(data))), self.settings.profiles[name], rule, self.settings.limits)
-        check_budget(Plan([planned]), self.settings.limits)
-        return planned
+        chosen = self._profile(profile)
+        probes = self._probes(data, chosen, max(page + 1, chosen.pages.max) if page else 1)
+        if not 0 <= page < len(probes):
+            raise UnsupportedMedia(f"a document of {len(probes)} pages and not of {page + 1}")
+        return self._planned(probes[page], chosen, model)
+
+    def plan_pages(self, data: bytes, profile: str = "", model: str = "") -> Sequence[PicturePlan]:
+        """What `pages` would do, without doing it."""
+        chosen = self._profile(profile)
+        probes = self._probes(data, chosen, chosen.pages.max)
+        check_pages(probes[0], chosen)
+        return [self._planned(probe, chosen, model) for probe in probes]
 
     def close(self) -> None:
         self.workers.close()
@@ -257,12 +300,42 @@ class Edge:
                     raise RemoteMediaRefused("a URL with a data URL in it")
         return remote
 
-    def _plan(self, media: Sequence[Medium], profile: str, model: Model) -> Plan:
-        subjects = []
-        for medium in media:
+    def _openings(self, opened: Opened) -> list[Job[Sequence[Probe]]]:
+        """The work to find the pages of those media whose headers do not tell."""
+        profile = self.settings.profiles[opened.profile]
+        media = [medium for medium in opened.media if _must_be_opened(medium.first, profile)]
+        return [Job(medium.opening(profile.pages.max), isolated=True) for medium in media]
+
+    def _plan(self, opened: Opened, pages: Sequence[Sequence[Probe]], model: Model) -> Plan:
+        profile, found, subjects = self.settings.profiles[opened.profile], iter(pages), []
+        for medium in opened.media:
             with naming(medium.part.place):
-                subjects.append(Subject(medium.part.place, probe(medium.payload), medium.part.context.prompt))
-        return plan(subjects, self.settings.profiles[profile], model, self.settings.limits)
+                must = _must_be_opened(medium.first, profile)
+                probes = next(found) if must else medium.unfold(profile.pages.max)
+                medium.check_room(len(probes), named=self.settings.uuid != "strip")
+                subjects.append(Subject(medium.part.place, probes, medium.part.context.prompt))
+        return plan(subjects, profile, model, self.settings.limits)
+
+    def _profile(self, name: str) -> Profile:
+        name = name or self.settings.default_profile
+        if name not in self.settings.profiles:
+            raise UnknownProfile(name, self.settings.profiles)
+        return self.settings.profiles[name]
+
+    def _probes(self, data: bytes, profile: Profile, at_most: int) -> Sequence[Probe]:
+        """Of the first pages of a file."""
+        check_bytes(len(data), self.settings.limits)
+        file = File(bytes(data))
+        first = probe(file)
+        check_readable(first)
+        if _must_be_opened(first, profile):
+            return self.workers.run(Job(partial(open_pages, file, first, at_most), isolated=True))
+        return unfold(file, first, at_most)
+
+    def _planned(self, probe: Probe, profile: Profile, model: str) -> PicturePlan:
+        planned = plan_picture("", probe, profile, self.settings.model(model).rule, self.settings.limits)
+        check_budget(Plan([[planned]]), self.settings.limits)
+        return planned
 
 
 def _run(start: Callable[[], Coroutine[Any, Any, Mapping[Path, bytes]]]) -> Mapping[Path, bytes]:
@@ -286,40 +359,44 @@ def _text_bytes(raw: Raw) -> int:
     return len(raw) - sum(cut.stop - cut.start for cut in find_cuts(raw))
 
 
-def _jobs(decision: Decision) -> list[partial[Encoded]]:
-    return [medium.job(planned) for medium, planned in zip(decision.media, decision.plan.pictures, strict=True)]
+def _must_be_opened(first: Probe, profile: Profile) -> bool:
+    return must_be_opened(first, frames=profile.animation != "first")
 
 
-def _results(futures: Sequence[Future[Encoded]]) -> list[Encoded]:
+def _jobs(decision: Decision) -> list[Job[Encoded]]:
+    """One a picture."""
+    media = zip(decision.media, decision.plan.media, strict=True)
+    return [Job(medium.job(one), is_risky(one.probe)) for medium, pictures in media for one in pictures]
+
+
+def _results(futures: Sequence[Future[T]]) -> list[T]:
     try:
         return [future.result() for future in futures]
     finally:
         _cancel(futures)
 
 
-async def _results_async(futures: Sequence[Future[Encoded]]) -> list[Encoded]:
+async def _results_async(futures: Sequence[Future[T]]) -> list[T]:
     try:
         return [await asyncio.wrap_future(future) for future in futures]
     finally:
         _cancel(futures)  # a part was refused, or the task was cancelled: the others need not begin
 
 
-def _cancel(futures: Sequence[Future[Encoded]]) -> None:
+def _cancel(futures: Sequence[Future[T]]) -> None:
     for future in futures:
         future.cancel()
 
 
 def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> Prepared:
-    strings = dict(decision.edits)
-    for medium, one in zip(decision.media, encoded, strict=True):
-        strings |= medium.strings(one)
+    strings = {**decision.edits, **_strings(decision, encoded)}
     raw = decision.body.raw
     body = decision.body.splice(strings) if strings else raw
     report = Report.of(
         decision.profile,
         decision.model,
         decision.plan,
-        [one.size_bytes for one in encoded],
+        encoded,
         bytes_before=len(raw),
         bytes_after=len(body),
         passed=decision.passed,
@@ -328,6 +405,18 @@ def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> 
         prepare_s=prepare_s,
     )
     return Prepared(body, report)
+
+
+def _strings(decision: Decision, encoded: Sequence[Encoded]) -> dict[Place, bytes]:
+    """What to write for all media."""
+    files, strings = iter(encoded), dict[Place, bytes]()
+    pages = [list(islice(files, len(pictures))) for pictures in decision.plan.media]
+    media = list(zip(decision.media, pages, strict=True))
+    paths = {medium.part.part for medium, pictures in media if medium.takes_whole_part(len(pictures))}
+    wholes = decision.body.places(paths) if paths else {}
+    for medium, pictures in media:
+        strings |= medium.strings(pictures, wholes.get(medium.part.part))
+    return strings
 
 
 def _name(value: Any) -> str:

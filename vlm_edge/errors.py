@@ -9,7 +9,9 @@ EdgeError
 │   ├── InvalidJson
 │   ├── InvalidDataUrl
 │   ├── UnsupportedMedia
-│   │   └── ExtremeAspect          the model's processor refuses the shape
+│   │   ├── ExtremeAspect          the model's processor refuses the shape
+│   │   ├── MissingDecoder         the format needs an extra that is not installed
+│   │   └── TooManyPages           a document of more pages than the profile takes
 │   ├── CorruptMedia
 │   ├── MediaTooLarge
 │   ├── TooManyImages
@@ -124,7 +126,7 @@ class UnsupportedMedia(RequestError):
     code = "unsupported_media"
 
     def __init__(self, found: str) -> None:
-        super().__init__(f"found {found}; send a JPEG, PNG, WebP, GIF, TIFF or AVIF picture")
+        super().__init__(f"found {found}; send a PDF, or a JPEG, PNG, WebP, GIF, TIFF, AVIF or HEIC picture")
         self.found = found
 
 
@@ -134,6 +136,22 @@ class ExtremeAspect(UnsupportedMedia):
             self,
             f"found a picture of {width}x{height}; the model takes sides of at most {allowed}:1; crop it or cut it up",
         )
+
+
+class MissingDecoder(UnsupportedMedia):
+    """A format that this installation cannot read; `how` tells its operator what to do."""
+
+    def __init__(self, what: str, how: str) -> None:
+        RequestError.__init__(self, f"found {what}, which this server cannot read; send it as PNG or JPEG, or {how}")
+        self.found = what
+
+
+class TooManyPages(UnsupportedMedia):
+    def __init__(self, found: int, allowed: int, what: str = "pages") -> None:
+        RequestError.__init__(
+            self, f"found a document of {found} {what}; at most {allowed} are taken; send those that matter"
+        )
+        self.found = f"{found} {what}"
 
 
 class CorruptMedia(RequestError):

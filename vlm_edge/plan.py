@@ -12,12 +12,15 @@ import msgspec
 
 from vlm_edge.errors import (
     MediaTooLarge,
+    TooManyImages,
+    TooManyPages,
     UnsupportedMedia,
     VisionBudgetExceeded,
     naming,
 )
 from vlm_edge.geometry import Size, align, fit
-from vlm_edge.media.picture import Target
+from vlm_edge.media.picture import Encoding, Target
+from vlm_edge.media.prepare import PDF, may_move
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
 from vlm_edge.requests.body import MAX_TEXT_BYTES
@@ -28,14 +31,20 @@ KEPT = frozenset({"image/jpeg", "image/png", "image/webp"})
 
 MAX_WEBP_SIDE = 16_383  # of the format
 
+# A PNG that is so many times as large as the JPEG shows a photo: scans, pages and screenshots stay below (0.6 to 3.2).
+PHOTO_RATIO = 3.5
+
+POINTS_AN_INCH = 72
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one request may bring, the whole history included. More is refused.
 
     max_body_bytes: of the HTTP body, unpacked. max_text_bytes: of the body beside its payloads. max_images: pictures a
     prompt; most requests are one, and max_total_images is for those that hold many. max_image_bytes: of one file,
-    before base64. max_image_pixels: width x height of one source (the default is vLLM's own limit). max_image_tokens
-    and max_request_tokens: vision tokens of one prepared picture, and of all of a prompt.
+    before base64. max_image_pixels: width x height of one source (the default is vLLM's own limit).
+    max_image_memory_bytes: what its decoder must hold at once, told by the headers. max_image_tokens and
+    max_request_tokens: vision tokens of one prepared picture, and of all of a prompt.
     """
 
     max_body_bytes: int = 64 * 1024 * 1024
@@ -44,6 +53,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_total_images: int = 200
     max_image_bytes: int = 32 * 1024 * 1024
     max_image_pixels: int = 178_956_970
+    max_image_memory_bytes: int = 384 * 1024 * 1024
     max_image_tokens: int = 16_384
     max_request_tokens: int = 32_768
 
@@ -63,15 +73,25 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class PicturePlan(msgspec.Struct, frozen=True):
-    """What to do with one picture. `target` is None for one that is kept as it is."""
+    """What to do with one picture, which may be a page. `target` is None for one that is kept as it is."""
 
     place: str
     probe: Probe
     target: Target | None
-    size: Size  # as sent
+    size: Size  # as sent, a margin included
     tokens: int
     tokens_before: int  # of the original
     prompt: int | None = 0  # which of the request's prompts it stands in; None: in all of them
+
+    @property
+    def content(self) -> Size:
+        """The size of what was in the original."""
+        return self.target.size if self.target else self.size
+
+    @property
+    def media_types(self) -> tuple[str, ...]:
+        """Of the file that is sent: the one, or those that it will be one of."""
+        return self.target.encoding.media_types if self.target else (self.probe.media_type,)
 
     @property
     def action(self) -> Literal["kept", "resized", "converted"]:
@@ -81,35 +101,54 @@ class PicturePlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    pictures: Sequence[PicturePlan]
+    """For each medium of a request the pictures that it becomes: one, or one a page."""
+
+    media: Sequence[Sequence[PicturePlan]]
+
+    @property
+    def pictures(self) -> Sequence[PicturePlan]:
+        return [picture for pictures in self.media for picture in pictures]
 
     @property
     def tokens(self) -> int:
         return sum(picture.tokens for picture in self.pictures)
 
+    @property
+    def left_out(self) -> int:
+        """Pages that the profile does not take."""
+        documents = [pages for pages in self.media if not may_move(pages[0].probe)]
+        return sum(pages[0].probe.pages - len(pages) for pages in documents)
+
 
 class Subject(NamedTuple):
-    """A picture to plan: where it stands, and what its headers say."""
+    """A medium to plan: where it stands, and what is known of its pages."""
 
     place: str
-    probe: Probe
+    probes: Sequence[Probe]
     prompt: int | None = 0
 
 
 def plan(subjects: Sequence[Subject], profile: Profile, model: Model, limits: Limits) -> Plan:
-    """The plan for the pictures of one request. Raises the RequestErrors of its parts."""
-    pictures = []
+    """The plan for the media of one request. Raises the RequestErrors of its parts."""
+    media = []
     for subject in subjects:
         with naming(subject.place):
-            planned = plan_picture(subject.place, subject.probe, profile, model.rule, limits)
-            pictures.append(msgspec.structs.replace(planned, prompt=subject.prompt))
-    return Plan(_counted(pictures, model.rule))
+            check_pages(subject.probes[0], profile)
+            media.append([_planned(subject, probe, profile, model.rule, limits) for probe in subject.probes])
+    check_number(media, limits)
+    return Plan(_counted(media, model.rule))
 
 
-def _counted(pictures: Sequence[PicturePlan], rule: Rule) -> list[PicturePlan]:
+def _planned(subject: Subject, probe: Probe, profile: Profile, rule: Rule, limits: Limits) -> PicturePlan:
+    planned = plan_picture(subject.place, probe, profile, rule, limits)
+    return msgspec.structs.replace(planned, prompt=subject.prompt)
+
+
+def _counted(media: Sequence[Sequence[PicturePlan]], rule: Rule) -> list[list[PicturePlan]]:
     """With the tokens that each has among the others of its prompt."""
-    counts = {prompt: iter(rule.images([one.size for one in together])) for prompt, together in _prompts(pictures)}
-    return [msgspec.structs.replace(one, tokens=next(counts[one.prompt])) for one in pictures]
+    prompts = _prompts(Plan(media).pictures)
+    counts = {prompt: iter(rule.images([one.size for one in together])) for prompt, together in prompts}
+    return [[msgspec.structs.replace(one, tokens=next(counts[one.prompt])) for one in pages] for pages in media]
 
 
 def _prompts(pictures: Sequence[PicturePlan]) -> Iterator[tuple[int | None, list[PicturePlan]]]:
@@ -118,15 +157,52 @@ def _prompts(pictures: Sequence[PicturePlan]) -> Iterator[tuple[int | None, list
 
 
 def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits: Limits) -> PicturePlan:
-    if probe.size.pixels > limits.max_image_pixels:
+    check_source(probe, limits)
+    native = native_size(probe, profile)
+    tokens_before = rule.image(native)  # refuses what the model would
+    if fits(probe, profile, tokens_before):
+        return PicturePlan(place, probe, None, probe.size, tokens_before, tokens_before)
+    size, canvas = layout(native, profile, rule)
+    target = Target(
+        size=size,
+        canvas=canvas,
+        encoding=encoding(probe, profile, canvas),
+        background=profile.background_rgb,
+        kernel=profile.kernel,
+        exact=profile.engine == "pillow",
+    )
+    return PicturePlan(place, probe, target, canvas, rule.image(canvas), tokens_before)
+
+
+def check_source(probe: Probe, limits: Limits) -> None:
+    """Raises MediaTooLarge for what is too large to be decoded. A page of a PDF is drawn as large as it is sent."""
+    if probe.media_type != PDF and probe.size.pixels > limits.max_image_pixels:
         raise MediaTooLarge("pixels", probe.size.pixels, limits.max_image_pixels)
-    if probe.pages > 1:
-        raise UnsupportedMedia(f"a picture of {probe.pages} pages, of which none may be dropped unseen")
-    tokens_before = rule.image(probe.size)  # refuses what the model would
-    kept = fits(probe, profile)
-    size = probe.size if kept else planned_size(probe.size, profile, rule)
-    target = None if kept else Target(size, media_type(probe, profile, size), profile.quality, profile.chroma)
-    return PicturePlan(place, probe, target, size, rule.image(size), tokens_before)
+    if probe.memory_bytes > limits.max_image_memory_bytes:
+        raise MediaTooLarge("bytes when it is decoded", probe.memory_bytes, limits.max_image_memory_bytes)
+
+
+def check_pages(first: Probe, profile: Profile) -> None:
+    """Raises what the profile says of a document of so many pages, or of an animation."""
+    if may_move(first):
+        if profile.animation == "refuse" and first.pages > 1:
+            raise UnsupportedMedia(f"an animation of {first.pages} frames")
+    elif first.pages > profile.pages.max and profile.pages.over == "refuse":
+        raise TooManyPages(first.pages, profile.pages.max)
+
+
+def check_number(media: Sequence[Sequence[PicturePlan]], limits: Limits) -> None:
+    """Raises TooManyImages where, with all pages, a prompt or the request holds too many pictures."""
+    pictures = Plan(media).pictures
+    shared = [one for one in pictures if one.prompt is None]
+    for prompt, own in _prompts(pictures):
+        together = own if prompt is None else [*shared, *own]
+        if len(together) > limits.max_images:
+            with naming(together[limits.max_images].place):
+                raise TooManyImages(len(together), limits.max_images)
+    if len(pictures) > limits.max_total_images:
+        with naming(pictures[limits.max_total_images].place):
+            raise TooManyImages(len(pictures), limits.max_total_images, "request")
 
 
 def max_images(profile: Profile, limits: Limits) -> int:
@@ -155,34 +231,122 @@ def check_budget(plan: Plan, limits: Limits) -> None:
                 raise VisionBudgetExceeded("request", tokens, limits.max_request_tokens)
 
 
-def fits(probe: Probe, profile: Profile) -> bool:
-    """Whether a picture is inside its profile: small enough, and nothing to turn, flatten or convert."""
-    plain = probe.upright and probe.srgb and not (probe.alpha or probe.animated or probe.packed_text)
-    return plain and probe.media_type in KEPT and probe.size.fits(profile.max_side, profile.max_pixels)
+def fits(probe: Probe, profile: Profile, tokens: int) -> bool:
+    """Whether a picture is inside its profile: small enough, and nothing to turn, flatten or convert.
 
-
-def planned_size(size: Size, profile: Profile, rule: Rule) -> Size:
-    """The size to send: inside the profile, never enlarged beyond alignment, and on the model's grid.
-
-    Where the model's own bound is tighter than the profile it counts; where the model is going to enlarge a picture, or
-    to stretch a thin one, that is left to the model.
+    Models know no colour profiles, so neither does the engine that does what they would.
     """
-    cell, max_pixels = rule.cell, profile.max_pixels
+    coloured = probe.srgb or profile.engine == "pillow"
+    moves = probe.animated or probe.pages > 1
+    plain = probe.upright and coloured and not (probe.alpha or moves or probe.packed_text)
+    within = probe.size.fits(profile.max_side, profile.max_pixels) and probe.size.short >= profile.min_side
+    cheap = _at_most(tokens, profile.max_tokens) and _at_most(probe.file_bytes, profile.max_encoded_bytes)
+    return plain and within and cheap and probe.media_type in KEPT and profile.reencode == "when_needed"
+
+
+def _at_most(found: int, allowed: int | None) -> bool:
+    return allowed is None or found <= allowed
+
+
+def native_size(probe: Probe, profile: Profile) -> Size:
+    """Pixels of a picture; of a page of a PDF, which comes in points, at the most dots an inch."""
+    if probe.media_type != PDF:
+        return probe.size
+    return Size(*(-(-side * profile.pages.dpi // POINTS_AN_INCH) for side in probe.size))
+
+
+class Layout(NamedTuple):
+    """The size of a picture as sent, and of the canvas that it lies on, in the upper left corner."""
+
+    size: Size
+    canvas: Size
+
+
+def layout(size: Size, profile: Profile, rule: Rule) -> Layout:
+    """Inside the profile, never enlarged beyond alignment, and on the model's grid. Raises VisionBudgetExceeded."""
+    found = _layout(size, profile, rule)
+    allowed = profile.max_tokens
+    if allowed is None or rule.image(found.canvas) <= allowed:
+        return found
+    low, high = 0, min(profile.max_pixels, size.pixels)
+    while high - low > 1:
+        pixels = (low + high) // 2
+        closer = _layout(size, msgspec.structs.replace(profile, max_pixels=pixels), rule)
+        if rule.image(closer.canvas) <= allowed:
+            low, found = pixels, closer
+        else:
+            high = pixels
+    if not low:
+        raise VisionBudgetExceeded("picture", rule.image(found.canvas), allowed)
+    return found
+
+
+def _layout(size: Size, profile: Profile, rule: Rule) -> Layout:
+    if profile.engine == "pillow":
+        exact = _exact(size, profile, rule)
+        return Layout(exact, exact)
+    cell = rule.cell if profile.align else 1
     # The box is cut to whole cells first: fitting to 1008 and not to 1024 keeps the ratio when sides are rounded.
     side = profile.max_side // cell * cell or profile.max_side
-    fitted = fit(size, side, max_pixels)
-    aligned = align(fitted, cell, side, max_pixels)
+    fitted = fit(size, side, profile.max_pixels)
+    aligned = _aligned(fitted, cell, side, profile, rule)
+    if fitted.short < cell or aligned.short < profile.min_side:
+        return _with_margin(fitted, cell, side, profile)
+    return Layout(aligned, aligned)
+
+
+def _with_margin(fitted: Size, cell: int, side: int, profile: Profile) -> Layout:
+    """A thin picture on a canvas of whole cells, for the model would stretch it to them."""
+    least = max(cell, profile.min_side)
+    canvas = Size(*(-(-max(length, least) // cell) * cell for length in fitted))
+    inside = canvas.fits(side, profile.max_pixels)
+    return Layout(fitted, canvas if inside else fitted)
+
+
+def _aligned(fitted: Size, cell: int, side: int, profile: Profile, rule: Rule) -> Size:
+    """On the model's grid. Where the model's own bound is tighter than the profile it counts; where the model is going
+    to enlarge a picture, that is left to the model."""
+    if not profile.align:
+        return fitted
+    aligned = align(fitted, cell, side, profile.max_pixels)
     try:
         kept = rule.aligned(aligned)
     except UnsupportedMedia:  # too thin, but only when rounded
         return fitted
-    if kept.width <= aligned.width and kept.height <= aligned.height:
-        return kept
-    return fitted
+    return kept if kept.width <= aligned.width and kept.height <= aligned.height else fitted
 
 
-def media_type(probe: Probe, profile: Profile, size: Size) -> str:
-    lossless = "image/png" if probe.lossless else "image/jpeg"
-    if profile.format == "auto" or (profile.format == "webp" and size.long > MAX_WEBP_SIDE):
-        return lossless
-    return f"image/{profile.format}"
+def _exact(size: Size, profile: Profile, rule: Rule) -> Size:
+    """The size that the model's own processor would make, were its bound that of the profile."""
+    if size.fits(profile.max_side, profile.max_pixels):
+        return size  # for the model's processor, which resizes once
+    pixels = min(profile.max_pixels, max(1, profile.max_side**2 * size.short // size.long))
+    found = rule.within(pixels).aligned(size)
+    while found.long > profile.max_side and pixels > rule.cell**2:  # rounded up
+        pixels = pixels * 15 // 16
+        found = rule.within(pixels).aligned(size)
+    return found
+
+
+def encoding(probe: Probe, profile: Profile, size: Size) -> Encoding:
+    return Encoding(
+        media_types=media_types(probe, profile, size),
+        quality=profile.quality,
+        chroma=profile.chroma,
+        lossless_worth=PHOTO_RATIO if profile.lossless == "prefer" else 1.0,
+        max_bytes=profile.max_encoded_bytes,
+    )
+
+
+def media_types(probe: Probe, profile: Profile, size: Size) -> tuple[str, ...]:
+    """The type to write; or those of which the better is taken."""
+    kind = f"image/{profile.format}"
+    if profile.format == "keep" and probe.media_type in KEPT:
+        kind = probe.media_type
+    if kind == "image/webp" and size.long > MAX_WEBP_SIDE:
+        kind = "image/auto"
+    if profile.engine == "pillow":  # without loss
+        return (kind if kind == "image/webp" else "image/png",)
+    if kind in KEPT:
+        return (kind,)
+    return ("image/jpeg", "image/png") if probe.lossless else ("image/jpeg",)

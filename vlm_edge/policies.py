@@ -157,6 +157,8 @@ def _road_of_data(part: MediaPart, policies: Policies) -> Road:
         raise RemoteMediaRefused(f"a URL of scheme {scheme!r}" if colon and _SCHEME.fullmatch(scheme) else "no URL")
     if policies.remote == "fetch" and part.modality != "image":
         raise RemoteMediaRefused(f"a remote {part.modality}, and only pictures are fetched")
+    if policies.remote == "pass" and part.document:
+        raise RemoteMediaRefused("a remote document, which the server behind cannot read")
     return "fetch" if policies.remote == "fetch" else "pass"
 
 

@@ -11,15 +11,33 @@ from vlm_edge.geometry import Size
 from vlm_edge.plan import Model, PicturePlan, Plan
 
 
+class Sent(Protocol):
+    """A file as it is sent."""
+
+    @property
+    def media_type(self) -> str: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
 class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One picture before → after. Sizes are upright, in pixels; bytes are those of the file, not of its base64."""
+    """One picture before → after. Sizes are upright, in pixels (of a PDF's page, in points); bytes are those of the
+    file, not of its base64.
+
+    page, pages: from 1, of a document or animation. size_after: as sent, with the margin that a thin picture gets;
+    content_after: of the picture on it.
+    """
 
     place: str
     action: str  # kept, resized, converted
+    page: int = 1
+    pages: int = 1
     media_type_before: str
     media_type_after: str
     size_before: Size
     size_after: Size
+    content_after: Size
     bytes_before: int
     bytes_after: int
     tokens_before: int
@@ -30,30 +48,36 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self,
             action=earlier.action if self.action == "kept" else self.action,
+            page=earlier.page,
+            pages=earlier.pages,
             media_type_before=earlier.media_type_before,
             size_before=earlier.size_before,
             bytes_before=earlier.bytes_before,
             tokens_before=earlier.tokens_before,
+            content_after=earlier.content_after if self.action == "kept" else self.content_after,
         )
 
     @property
     def scale(self) -> str:
         """Sent / original; of width x height where alignment makes them differ. Models answer in sent pixels."""
-        pairs = zip(self.size_after, self.size_before, strict=True)
+        pairs = zip(self.content_after, self.size_before, strict=True)
         width, height = (f"{after / before:.4f}" for after, before in pairs)
         return width if width == height else f"{width}x{height}"
 
     @classmethod
-    def of(cls, plan: PicturePlan, sent_bytes: int) -> "PictureReport":
+    def of(cls, plan: PicturePlan, sent: "Sent") -> "PictureReport":
         return cls(
             place=plan.place,
             action=plan.action,
+            page=plan.probe.page + 1,
+            pages=plan.probe.pages,
             media_type_before=plan.probe.media_type,
-            media_type_after=plan.target.media_type if plan.target else plan.probe.media_type,
+            media_type_after=sent.media_type,
             size_before=plan.probe.size,
             size_after=plan.size,
+            content_after=plan.content,
             bytes_before=plan.probe.file_bytes,
-            bytes_after=sent_bytes,
+            bytes_after=sent.size_bytes,
             tokens_before=plan.tokens_before,
             tokens_after=plan.tokens,
         )
@@ -72,12 +96,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     pictures: Sequence[PictureReport]
     passed: int = 0  # media that went on unseen: videos, sounds, remote pictures
     dropped: int = 0  # old pictures, for which a note was left
+    left_out: int = 0  # pages of documents longer than the profile takes
     decide_s: float = 0.0  # find, probe, plan
     prepare_s: float = 0.0  # pixels, waiting for a worker included
 
     @classmethod
-    def of(cls, profile: str, model: Model, plan: Plan, sent_bytes: Sequence[int], **totals: Any) -> "Report":
-        pictures = [PictureReport.of(one, sent) for one, sent in zip(plan.pictures, sent_bytes, strict=True)]
+    def of(cls, profile: str, model: Model, plan: Plan, files: Sequence[Sent], **totals: Any) -> "Report":
+        pictures = [PictureReport.of(one, sent) for one, sent in zip(plan.pictures, files, strict=True)]
         return cls(
             profile=profile,
             model=model.name,
@@ -85,6 +110,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             exact=model.exact,
             tokens=plan.tokens,
             pictures=pictures,
+            left_out=plan.left_out,
             **totals,
         )
 
@@ -92,14 +118,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         """Of a request that another instance had prepared before: from what it was at first."""
         if earlier is None:
             return self
-        first = {picture.place: picture for picture in earlier.pictures}
-        pictures = [one.following(first[one.place]) if one.place in first else one for one in self.pictures]
-        dropped, bytes_before = earlier.dropped + self.dropped, earlier.bytes_before
-        return msgspec.structs.replace(self, pictures=pictures, bytes_before=bytes_before, dropped=dropped)
+        return msgspec.structs.replace(
+            self,
+            pictures=_following(self.pictures, earlier.pictures),
+            bytes_before=earlier.bytes_before,
+            dropped=earlier.dropped + self.dropped,
+            left_out=earlier.left_out + self.left_out,
+        )
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Response headers: what was done, for those who look."""
-        others = Counter(passed=self.passed, dropped=self.dropped)
+        others = Counter(passed=self.passed, dropped=self.dropped, left_out=self.left_out)
         counts = Counter(picture.action for picture in self.pictures) + others
         done = ", ".join(f"{action}={count}" for action, count in counts.items())
         texts = {
@@ -110,6 +139,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             b"server-timing": f"decide;dur={self.decide_s * 1e3:.1f}, prepare;dur={self.prepare_s * 1e3:.1f}",
         }
         return [(name, text.encode("latin-1", "replace")) for name, text in texts.items() if text]
+
+
+def _following(pictures: Sequence[PictureReport], earlier: Sequence[PictureReport]) -> Sequence[PictureReport]:
+    """Pages have become parts of their own, and what stood behind them has moved, so the order tells which is which;
+    where some were dropped, the place does."""
+    if len(pictures) == len(earlier):
+        return [one.following(first) for one, first in zip(pictures, earlier, strict=True)]
+    places = {picture.place: picture for picture in earlier}
+    return [one.following(places[one.place]) if one.place in places else one for one in pictures]
 
 
 class Observer(Protocol):

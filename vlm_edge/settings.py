@@ -19,6 +19,7 @@ from vlm_edge.choice import ProfileRule
 from vlm_edge.errors import ConfigError, EdgeError, UnknownModel
 from vlm_edge.fetch import FetchSettings
 from vlm_edge.gateway.config import GatewaySettings
+from vlm_edge.isolation import IsolationSettings
 from vlm_edge.media.profile import Profile
 from vlm_edge.plan import Limits, Model
 from vlm_edge.policies import Policies
@@ -76,6 +77,7 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
     upload: UploadSettings = msgspec.field(default_factory=UploadSettings)
     fetch: FetchSettings = msgspec.field(default_factory=FetchSettings)
     workers: WorkerSettings = msgspec.field(default_factory=WorkerSettings)
+    isolation: IsolationSettings = msgspec.field(default_factory=IsolationSettings)
     gateway: GatewaySettings = msgspec.field(default_factory=GatewaySettings)
 
     def __post_init__(self) -> None:
@@ -144,7 +146,13 @@ def _folder(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _merge(profiles: dict[str, dict[str, Any]], more: Mapping[str, dict[str, Any]]) -> None:
     for name, fields in more.items():
-        profiles[name] = {**profiles.get(name, {}), **fields}
+        known = profiles.get(name, {})
+        profiles[name] = {**known, **{key: _within(known.get(key), value) for key, value in fields.items()}}
+
+
+def _within(known: Any, value: Any) -> Any:
+    """A table laid over one that is there changes just the keys that it has."""
+    return {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

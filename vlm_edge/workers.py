@@ -1,15 +1,21 @@
-"""Workers: bounded threads and a bounded queue before them; the only way into slow work."""
+"""
+Workers: bounded threads and a bounded queue before them; the only way into slow work.
+
+A job whose decoder may run away is done in a child process of its own, which its thread waits for.
+"""
 
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Lock
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from vlm_edge.errors import Overloaded
+from vlm_edge.isolation import Isolation
 
 T = TypeVar("T")
 Given = TypeVar("Given")
@@ -26,12 +32,18 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("threads and max_waiting must not be negative")
 
 
-class Workers:
-    """Jobs are module-level functions over values that pickle, so that they could as well run in processes."""
+class Job(NamedTuple, Generic[T]):
+    """Work as a module-level function over values that pickle, so that it can be done in a child process as well."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    work: partial[T]
+    isolated: bool = False
+
+
+class Workers:
+    def __init__(self, settings: WorkerSettings, isolation: Isolation) -> None:
         self.threads = settings.threads or os.cpu_count() or 1
         self.allowed = self.threads + settings.max_waiting
+        self._isolation = isolation
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="vlm-edge")
         self._lock = Lock()
         self._pending = 0
@@ -41,12 +53,16 @@ class Workers:
         """Jobs under way or waiting."""
         return self._pending
 
-    def submit(self, jobs: Sequence[Callable[[], T]]) -> list[Future[T]]:
+    def run(self, job: Job[T]) -> T:
+        """Do it now; the calling thread waits."""
+        return self._isolation.run(job.work) if job.isolated else job.work()
+
+    def submit(self, jobs: Sequence[Job[T]]) -> list[Future[T]]:
         """Start all jobs of a request, or raise Overloaded and start none."""
         with self._lock:
             if self._pending and self._pending + len(jobs) > self.allowed:
                 raise Overloaded(self._pending + len(jobs), self.allowed)
-            futures = [self._pool.submit(job) for job in jobs]
+            futures = [self._pool.submit(self.run, job) for job in jobs]
             self._pending += len(jobs)
         for future in futures:
             future.add_done_callback(self._done)
@@ -58,6 +74,7 @@ class Workers:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._isolation.close()
 
 
 def in_order(pool: ThreadPoolExecutor, work: Callable[[Given], T], items: Iterable[Given], ahead: int) -> Iterator[T]:

@@ -3,7 +3,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
+from PIL import Image
 
 from tests.samples import PHONE, encoded, jpeg, opened, picture, png
 from vlm_edge import Edge
@@ -37,7 +39,7 @@ def with_options(job: Job, *, resume: bool = False, dry_run: bool = False) -> Jo
 
 
 def test_a_picture_is_resized_into_its_place(edge: Edge, job: Job) -> None:
-    item = resize_file(edge, job, put(job, "in/phone.jpg", PHONE.read_bytes()))
+    (item,) = resize_file(edge, job, put(job, "in/phone.jpg", PHONE.read_bytes()))
     written = (job.target / "in" / "phone.jpg").read_bytes()
     assert (item.status, item.source, item.target) == ("done", "in/phone.jpg", "in/phone.jpg")
     assert opened(written).size == (1008, 756)
@@ -63,27 +65,29 @@ def test_a_picture_inside_its_profile_is_copied(edge: Edge, job: Job) -> None:
     ids=["empty", "page", "cut", "small and cut"],
 )
 def test_a_file_that_fails_is_an_item_and_leaves_nothing(data: bytes, code: str, edge: Edge, job: Job) -> None:
-    item = resize_file(edge, job, put(job, "a.jpg", data))
+    (item,) = resize_file(edge, job, put(job, "a.jpg", data))
     assert (item.status, item.code, item.target) == ("failed", code, None)
     assert item.message
     assert not job.target.exists()
 
 
 def test_a_file_that_is_gone_is_an_item(edge: Edge, job: Job) -> None:
-    item = resize_file(edge, job, Path("gone.jpg"))
+    (item,) = resize_file(edge, job, Path("gone.jpg"))
     assert (item.status, item.code) == ("failed", "os_error")
     assert item.message == "No such file or directory"
 
 
 def test_a_target_in_the_way_is_an_item(edge: Edge, job: Job) -> None:
     (job.target / "a.jpg").mkdir(parents=True)
-    item = resize_file(edge, job, put(job, "a.jpg", jpeg(300, 200)))
+    (item,) = resize_file(edge, job, put(job, "a.jpg", jpeg(300, 200)))
     assert (item.status, item.code) == ("failed", "os_error")
     assert list(job.target.iterdir()) == [job.target / "a.jpg"]
 
 
 def test_a_dry_run_plans_and_writes_nothing(edge: Edge, job: Job) -> None:
-    item = resize_file(edge, with_options(job, dry_run=True), put(job, "a.tif", encoded(picture(2_000, 1_000), "TIFF")))
+    (item,) = resize_file(
+        edge, with_options(job, dry_run=True), put(job, "a.tif", encoded(picture(2_000, 1_000), "TIFF"))
+    )
     assert (item.status, item.target) == ("planned", "a.tif.jpg")
     assert item.report
     assert (item.report.size_after, item.report.tokens_after) == ((1008, 504), 36 * 18)
@@ -93,10 +97,32 @@ def test_a_dry_run_plans_and_writes_nothing(edge: Edge, job: Job) -> None:
 def test_resume_leaves_a_target_that_is_there(edge: Edge, job: Job) -> None:
     file = put(job, "a.jpg", jpeg(300, 200))
     write_whole(job.target / "a.jpg", b"mine")
-    assert resize_file(edge, with_options(job, resume=True), file).status == "present"
+    assert [item.status for item in resize_file(edge, with_options(job, resume=True), file)] == ["present"]
     assert (job.target / "a.jpg").read_bytes() == b"mine"
-    assert resize_file(edge, job, file).status == "done"
+    assert [item.status for item in resize_file(edge, job, file)] == ["done"]
     assert (job.target / "a.jpg").read_bytes() == jpeg(300, 200)
+
+
+def test_a_type_that_is_chosen_by_the_result_is_told_when_it_is_known(edge: Edge, job: Job) -> None:
+    document = msgspec.structs.replace(job, profile="document")
+    file = put(job, "a.gif", encoded(Image.new("RGB", (300, 200), "red"), "GIF"))
+    (planned,) = resize_file(edge, with_options(document, dry_run=True), file)
+    assert planned.target == "a.gif.jpg or a.gif.png"
+    (done,) = resize_file(edge, document, file)
+    assert done.target == "a.gif.png"
+    (present,) = resize_file(edge, with_options(document, resume=True), file)
+    assert (present.status, present.target) == ("present", "a.gif.png")
+
+
+def test_each_page_of_a_document_is_a_file(edge: Edge, job: Job) -> None:
+    pages = [Image.new("L", (100 * number, 80), 60 * number) for number in (1, 2, 3)]
+    for name, kind in (("a.tif", "TIFF"), ("a.pdf", "PDF")):
+        file = put(job, name, encoded(pages[0], kind, save_all=True, append_images=pages[1:]))
+        items = resize_file(edge, job, file)
+        assert [item.target for item in items] == [f"{name}.{number}.jpg" for number in (1, 2, 3)]
+        written = [opened((job.target / item.target).read_bytes()) for item in items if item.target]
+        for number, one in enumerate(written, 1):
+            assert abs(one.resize((1, 1)).convert("L").getpixel((0, 0)) - 60 * number) <= 3
 
 
 # Names

@@ -7,10 +7,11 @@ import sys
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
-from PIL import Image, ImageChops, ImageCms, ImageStat
+from PIL import Image, ImageChops, ImageCms, ImageDraw, ImageStat
 from PIL.JpegImagePlugin import get_sampling
 
 from tests.media.files import (
@@ -31,11 +32,11 @@ from tests.media.files import (
     wide_profile,
 )
 from tests.samples import PHONE, TRANSPARENT, encoded, jpeg, opened, picture, png
-from vlm_edge.errors import CorruptMedia, UnsupportedMedia
+from vlm_edge.errors import CorruptMedia, MediaTooLarge
 from vlm_edge.geometry import Size
 from vlm_edge.media import picture as pictures
-from vlm_edge.media.picture import Target, verify, vips
-from vlm_edge.media.profile import Chroma
+from vlm_edge.media.picture import Encoding, Target, verify, vips
+from vlm_edge.media.profile import Chroma, Kernel
 
 WHITE, RED, PINK = (255, 255, 255), (255, 0, 0), (255, 127, 127)
 SRGB = ImageCms.createProfile("sRGB")
@@ -49,7 +50,20 @@ def resized(
     quality: int = 90,
     chroma: Chroma = "4:2:0",
 ) -> bytes:
-    return pictures.resize(data, probed(data), Target(Size(*size), media_type, quality, chroma))
+    return pictures.resize(data, probed(data), a_target(size, media_type, quality=quality, chroma=chroma)).data
+
+
+def a_target(
+    size: tuple[int, int],
+    *media_types: str,
+    quality: int = 90,
+    chroma: Chroma = "4:2:0",
+    canvas: tuple[int, int] | None = None,
+    max_bytes: int | None = None,
+    **fields: Any,
+) -> Target:
+    encoding = Encoding(media_types=media_types or ("image/png",), quality=quality, chroma=chroma, max_bytes=max_bytes)
+    return Target(size=Size(*size), canvas=Size(*(canvas or size)), encoding=encoding, **fields)
 
 
 def seen(data: bytes, size: tuple[int, int] | None = None) -> Image.Image:
@@ -277,7 +291,7 @@ def test_a_picture_that_is_cut_short_is_refused(data: bytes, share: float) -> No
     with pytest.raises(CorruptMedia):
         verify(cut, whole)
     with pytest.raises(CorruptMedia):
-        pictures.resize(cut, whole, Target(Size(84, 56), "image/jpeg", 90, "4:2:0"))
+        pictures.resize(cut, whole, a_target((84, 56), "image/jpeg"))
 
 
 @pytest.mark.parametrize("data", CUTTABLE.values(), ids=CUTTABLE)
@@ -297,7 +311,7 @@ def test_a_file_that_tells_the_decoder_another_size_is_refused() -> None:
     with pytest.raises(CorruptMedia):
         verify(large, probed(small))
     with pytest.raises(CorruptMedia):
-        pictures.resize(large, probed(small), Target(Size(28, 28), "image/jpeg", 90, "4:2:0"))
+        pictures.resize(large, probed(small), a_target((28, 28), "image/jpeg"))
 
 
 def test_a_refusal_says_nothing_in_the_words_of_a_library() -> None:
@@ -360,10 +374,120 @@ def test_grey_stays_grey() -> None:
     assert opened(resized(png(300, 200, "L"), (280, 196))).mode == "L"
 
 
-@pytest.mark.parametrize("mode", ["F", "I"])
-def test_a_tiff_of_numbers_that_are_no_colours_is_refused(mode: str) -> None:
-    with pytest.raises(UnsupportedMedia):
-        probed(encoded(picture(30, 20, "L").convert(mode), "TIFF"))
+@pytest.mark.parametrize("highest", [1.0, 255.0, 4_000.0])
+def test_grey_of_any_numbers_comes_out_from_black_to_white(highest: float) -> None:
+    ramp = Image.linear_gradient("L").convert("F").point(lambda value: value * highest / 255 + 0.0)
+    found = seen(encoded(ramp, "TIFF"))
+    assert alike(found.getpixel((0, 0)), (0, 0, 0)), alike(found.getpixel((0, 255)), (255, 255, 255))
+    assert len(set(found.convert("L").tobytes())) >= 250
+
+
+def test_signed_numbers_come_out_from_black_to_white() -> None:
+    ramp = Image.linear_gradient("L").convert("I").point(lambda value: value * 100 + -9_000)
+    found = seen(encoded(ramp, "TIFF"))
+    assert (found.getpixel((9, 0)), found.getpixel((9, 255))) == ((0, 0, 0), (255, 255, 255))
+
+
+def test_what_is_no_number_is_black() -> None:
+    values = Image.new("F", (30, 20), 1.0)
+    values.putpixel((3, 4), float("nan"))
+    found = seen(encoded(values, "TIFF"))
+    assert (found.getpixel((3, 4)), found.getpixel((5, 6))) == ((0, 0, 0), (255, 255, 255))
+
+
+# What a target asks for
+
+
+def made(image: Image.Image, target: Target, kind: str = "PNG") -> pictures.SentFile:
+    data = encoded(image, kind)
+    return pictures.resize(data, probed(data), target)
+
+
+def test_a_margin_lies_to_the_right_and_below() -> None:
+    sent = opened(made(Image.new("RGB", (100, 10), "red"), a_target((50, 5), canvas=(56, 28))).data)
+    assert sent.size == (56, 28)
+    assert {sent.getpixel(at) for at in ((0, 0), (49, 4))} == {RED}
+    assert {sent.getpixel(at) for at in ((50, 4), (49, 5), (55, 27))} == {WHITE}
+
+
+def test_a_margin_and_what_shows_through_have_the_colour_of_the_background() -> None:  # B56
+    target = a_target((50, 5), canvas=(56, 28), background=(0, 0, 255))
+    for mode in ("RGBA", "LA"):
+        sent = opened(made(Image.new(mode, (100, 10), (255,) * (len(mode) - 1) + (0,)), target).data)
+        assert {sent.getpixel(at) for at in ((0, 0), (55, 27))} == {(0, 0, 255)}
+    grey = opened(made(Image.new("L", (100, 10)), target).data)
+    assert (grey.getpixel((0, 0)), grey.getpixel((55, 27))) == ((0, 0, 0), (0, 0, 255))
+
+
+def test_of_two_types_the_smaller_file_is_taken() -> None:
+    both = a_target((280, 280), "image/jpeg", "image/png")
+    assert made(Image.new("RGB", (560, 560), "red"), both).media_type == "image/png"
+    assert made(noise(560, 560), both).media_type == "image/jpeg"
+
+
+def test_lossless_may_be_worth_more_bytes() -> None:
+    image = ImageDraw.Draw(page := Image.new("L", (560, 560), 255))
+    for at in range(0, 560, 4):
+        image.line((0, at, 560, 560 - at), fill=0)
+    both = a_target((280, 280), "image/jpeg", "image/png")
+    dear = msgspec.structs.replace(both, encoding=msgspec.structs.replace(both.encoding, lossless_worth=20.0))
+    assert [made(page, target).media_type for target in (both, dear)] == ["image/jpeg", "image/png"]
+
+
+@pytest.mark.parametrize(("media_type", "share"), [("image/jpeg", 2), ("image/jpeg", 4), ("image/webp", 2)])
+def test_quality_is_lowered_until_the_file_is_small_enough(media_type: str, share: int) -> None:  # B23
+    whole = made(noise(560, 560), a_target((560, 560), media_type, quality=95)).data
+    sent = made(noise(560, 560), a_target((560, 560), media_type, quality=95, max_bytes=len(whole) // share))
+    assert len(whole) // (share * 2) < len(sent.data) <= len(whole) // share
+    assert opened(sent.data).size == (560, 560)
+
+
+@pytest.mark.parametrize("size", [(112, 84), (112, 70), (96, 84)])
+def test_what_alignment_enlarges_stays_where_it_was(size: tuple[int, int]) -> None:
+    """The middle of a round spot, in shares of the picture."""
+    spot = Image.radial_gradient("L").resize((100, 75))
+    sent = opened(made(spot, a_target(size)).data).convert("L")
+    weights = [(255 - sent.getpixel((x, y)), x + 0.5, y + 0.5) for x in range(size[0]) for y in range(size[1])]
+    whole = sum(weight for weight, _, _ in weights)
+    middle = [sum(weight * at[axis] for weight, *at in weights) / whole / size[axis] for axis in (0, 1)]
+    assert middle == pytest.approx([0.5, 0.5], abs=0.002)  # half a pixel is 0.005
+
+
+def test_grey_stored_as_colours_is_sent_as_grey() -> None:
+    data = made(picture(300, 200, "L").convert("RGB"), a_target((280, 196)))
+    assert opened(data.data).mode == "L"
+    assert opened(made(picture(300, 200), a_target((280, 196))).data).mode == "RGB"
+
+
+def test_a_lossless_file_that_is_too_large_becomes_a_jpeg() -> None:
+    sent = made(noise(280, 280), a_target((280, 280), "image/jpeg", "image/png", max_bytes=60_000))
+    assert (sent.media_type, len(sent.data) <= 60_000) == ("image/jpeg", True)
+
+
+@pytest.mark.parametrize("media_types", [("image/png",), ("image/jpeg",)])
+def test_a_file_that_cannot_be_small_enough_is_refused(media_types: tuple[str, ...]) -> None:
+    with pytest.raises(MediaTooLarge, match="at most 2000"):
+        made(noise(280, 280), a_target((280, 280), *media_types, max_bytes=2_000))
+
+
+@pytest.mark.parametrize("kernel", get_args(Kernel))
+def test_every_kernel_makes_the_planned_size_and_keeps_flat_colours(kernel: Kernel) -> None:
+    sent = opened(made(quadrants(400, 300), a_target((84, 56), kernel=kernel)).data)
+    assert sent.size == (84, 56)
+    assert [sent.getpixel(at) for at in ((9, 9), (75, 9), (9, 47))] == [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+
+
+def test_kernels_differ() -> None:
+    sent = {made(noise(400, 300), a_target((84, 56), kernel=kernel)).data for kernel in get_args(Kernel)}
+    assert len(sent) == len(get_args(Kernel))
+
+
+@pytest.mark.parametrize("kernel", ["lanczos3", "cubic"])
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_any_kernel_turns_upright(kernel: Kernel, orientation: int) -> None:
+    data = turned("PNG", orientation)
+    sent = pictures.resize(data, probed(data), a_target(probed(data).size, kernel=kernel)).data
+    assert alike(opened(sent).convert("RGB").getpixel((4, 4)), upright(data).getpixel((4, 4)))
 
 
 # Loading libvips

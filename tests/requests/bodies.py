@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.requests.texts import BASE64, DATA_URL, letters, numbers, payloads, replaced, walk
 from vlm_edge.requests.endpoints import ENDPOINTS
-from vlm_edge.requests.part import MEDIA_KEYS, TEXT_TYPES
+from vlm_edge.requests.part import FILE_TYPES, MEDIA_KEYS, TEXT_TYPES
 
 Strategy = st.SearchStrategy[Any]
 
@@ -42,7 +42,7 @@ inner: Strategy = (
     | fields({"url": urls}, detail=st.just("low"))
     | fields({"data": bare}, format=st.just("wav"))
 )
-type_names = [*MEDIA_KEYS, "input_image", *TEXT_TYPES, "image", "weird"]
+type_names = [*MEDIA_KEYS, "input_image", *TEXT_TYPES, *FILE_TYPES, "image", "weird"]
 types: Strategy = st.sampled_from([*type_names, "image_url", "image_url", "text", None, 7])
 media_keys = st.dictionaries(st.sampled_from([*MEDIA_KEYS, "image_url", "tool_reference"]), inner, max_size=2)
 
@@ -53,7 +53,9 @@ def part(kinds: Strategy = types) -> Strategy:
 
 
 picture = fields({"type": st.just("image_url"), "image_url": fields({"url": urls})})
-parts = st.lists(picture | part() | letters | st.none(), max_size=4)
+file_keys = {"file_data": urls | payloads, "file_url": urls, "filename": letters, "file_id": letters}
+files = fields({"type": st.sampled_from(FILE_TYPES)}, file=fields({}, **file_keys) | odd, uuid=uuids, **file_keys)
+parts = st.lists(picture | part() | files | letters | st.none(), max_size=4)
 content = parts | parts | letters | odd
 roles = st.sampled_from(["user", "user", "system", "assistant", "tool", "developer", None, 7])
 embedded = fields({"type": st.just("prompt_embeds"), "data": bare})
@@ -66,10 +68,12 @@ source = fields(
     {"type": st.just("base64"), "data": bare | payloads}, media_type=letters | st.just("image/png")
 ) | fields({"type": st.just("url"), "url": urls})
 image_block = fields({"type": st.just("image"), "source": source | odd})
-text_block = fields({"type": st.sampled_from(["text", "document", "tool_use"]), "text": texts}, source=source)
-blocks = st.lists(image_block | text_block | letters, max_size=3)
+text_source = fields({"type": st.sampled_from(["text", "content", "file"]), "data": texts}, content=parts)
+document = fields({"type": st.just("document"), "source": source | text_source | odd}, title=letters)
+text_block = fields({"type": st.sampled_from(["text", "tool_use"]), "text": texts}, source=source)
+blocks = st.lists(image_block | document | text_block | letters, max_size=3)
 tool_result = fields({"type": st.just("tool_result"), "content": blocks | letters})
-anthropic_content = st.lists(image_block | text_block | tool_result, max_size=4) | letters
+anthropic_content = st.lists(image_block | document | text_block | tool_result, max_size=4) | letters
 anthropic = fields(
     {"messages": st.lists(fields({"role": roles, "content": anthropic_content}), max_size=3)}, system=blocks | letters
 )
@@ -78,9 +82,9 @@ item_types = st.sampled_from(["message", "function_call_output", "custom_tool_ca
 input_image = fields({"type": st.just("input_image"), "image_url": urls}, detail=st.just("auto"), uuid=uuids)
 items = st.lists(
     fields(
-        {"role": roles, "content": st.lists(input_image | part() | letters, max_size=3) | letters},
+        {"role": roles, "content": st.lists(input_image | files | part() | letters, max_size=3) | letters},
         type=item_types,
-        output=st.lists(input_image | part(), max_size=3) | letters,
+        output=st.lists(input_image | files | part(), max_size=3) | letters,
     ),
     max_size=3,
 )
@@ -145,6 +149,37 @@ def shape(path: str) -> Strategy:
         urls_of_lines = st.sampled_from([*ENDPOINTS, "/x/score", "/x/rerank", "/x"])
         return urls_of_lines.flatmap(_line)
     return st.builds(lambda decoy, body: {**decoy, **body}, decoys, SHAPES.get(ALIKE.get(path, path), chat))
+
+
+def messages_of(parts: Strategy) -> Strategy:
+    return st.lists(fields({"role": st.sampled_from(["user", "tool"]), "content": parts}), min_size=1, max_size=2)
+
+
+some_parts = st.lists(files | picture | part() | letters, min_size=1, max_size=4)
+some_blocks = st.lists(document | image_block | text_block | tool_result, min_size=1, max_size=4)
+some_inputs = st.lists(files | input_image | part(), min_size=1, max_size=4)
+some_outputs = st.lists(
+    fields({"type": st.just("function_call_output"), "output": some_inputs}), min_size=1, max_size=2
+)
+cohere_blocks = st.lists(cohere_block, min_size=1, max_size=4)
+
+# Bodies with parts in every place, and in most of them files.
+BEARING: dict[str, Strategy] = {
+    "/v1/chat/completions": fields({"messages": messages_of(some_parts)}),
+    "/v1/chat/completions/batch": fields({"messages": st.lists(messages_of(some_parts), min_size=1, max_size=2)}),
+    "/v1/responses": fields({"input": messages_of(some_inputs) | some_outputs}),
+    "/v1/messages": fields({"messages": messages_of(some_blocks)}),
+    "/v1/embeddings": fields({"input": messages_of(some_parts)}),
+    "/score": fields({"data_1": fields({"content": some_parts}), "data_2": messages_of(some_parts)}),
+    "/v2/embed": fields({"inputs": messages_of(cohere_blocks)}),
+    "/cohere/v2/chat": fields({"messages": messages_of(cohere_blocks)}),
+    "/invocations": fields({"messages": messages_of(some_parts)}),
+}
+
+
+def bearing() -> Strategy:
+    """Pairs of a path and the value of a body that bears parts."""
+    return st.sampled_from(sorted(BEARING)).flatmap(lambda path: st.tuples(st.just(path), BEARING[path]))
 
 
 def _line(url: str) -> Strategy:

@@ -20,6 +20,8 @@ from vlm_edge.requests.part import MediaPart
 
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 
+DOCUMENT = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+
 
 def found(*blocks: Any, role: str = "user") -> list[MediaPart]:
     return list(find({"messages": [{"role": role, "content": list(blocks)}]}))
@@ -53,6 +55,32 @@ def test_a_picture_without_data_is_one_all_the_same(source: dict[str, Any], valu
     assert (one.modality, one.url) == ("image", None)
 
 
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_document_in_base64_has_its_type_beside_it(role: str) -> None:
+    [one] = found({"type": "text", "text": "a"}, DOCUMENT, role=role)
+    here = ("messages", 0, "content", 1)
+    assert (one.part, one.modality, one.url, one.bare, one.document) == (here, "image", "JVBERi0=", True, True)
+    assert (one.source, one.media_type) == ((*here, "source", "data"), (*here, "source", "media_type"))
+    assert (one.context.role, one.context.note, one.context.picture) == (role, "text", "image")
+
+
+def test_a_document_may_say_nothing_of_its_type() -> None:
+    [one] = found({"type": "document", "source": {"type": "base64", "data": "JVBERi0="}})
+    assert (one.url, one.bare, one.media_type, one.document) == ("JVBERi0=", True, None, True)
+
+
+def test_a_document_may_be_a_url() -> None:
+    source = {"type": "url", "url": "http://a.test/x.pdf", "data": "AAAA", "media_type": "application/pdf"}
+    [one] = found({"type": "document", "source": source, "title": "x"})
+    assert (one.url, one.bare, one.media_type, one.document) == ("http://a.test/x.pdf", False, None, True)
+    assert one.source == ("messages", 0, "content", 0, "source", "url")
+
+
+def test_the_answers_of_tools_bring_documents() -> None:
+    [one] = found({"type": "tool_result", "tool_use_id": "t", "content": [DOCUMENT]})
+    assert (one.place, one.context.role, one.document) == ("messages[0].content[0].content[0]", "tool", True)
+
+
 def test_the_answers_of_tools_bring_pictures() -> None:
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "a"}, PICTURE]}
     [one] = found(result)
@@ -65,7 +93,15 @@ def test_the_answers_of_tools_bring_pictures() -> None:
         ([PICTURE], "system"),  # of a system message the text alone is read
         ([{"type": "tool_result", "content": [PICTURE]}], "assistant"),  # goes on as text
         ([{"type": "tool_result", "content": [{"type": "tool_result", "content": [PICTURE]}]}], "user"),
-        ([{"type": "document", "source": PICTURE["source"]}], "user"),
+        ([{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "AAAA"}}], "user"),
+        ([{"type": "document", "source": {"type": "content", "content": [PICTURE]}}], "user"),
+        ([{"type": "document", "source": {"type": "file", "file_id": "file_1", "data": "AAAA"}}], "user"),
+        ([{"type": "document", "source": {"data": "AAAA", "url": "http://a.test"}}], "user"),
+        ([{"type": "document", "source": {"type": ["base64"], "data": "AAAA"}}], "user"),
+        ([{"type": "document", "source": {"type": "base64", "data": ""}}, {"type": "document"}], "user"),
+        ([{"type": "document", "source": {"type": "url", "url": None}}], "user"),
+        ([DOCUMENT], "system"),
+        ([{"type": "tool_result", "content": [DOCUMENT]}], "assistant"),
         ([{"type": "text", "text": "a", "source": PICTURE["source"]}], "user"),
         ([{"type": "tool_use", "input": PICTURE}], "user"),
         ([{"type": "image", "source": "AAAA"}, {"type": "image"}, "AAAA", None, 7, [PICTURE]], "user"),

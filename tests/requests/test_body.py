@@ -232,6 +232,26 @@ def test_base64_alone_is_cut_with_either_alphabet_and_with_escaped_slashes() -> 
     ]
 
 
+def lines(length: int, end: str) -> str:
+    return end.join(BASE64[at : at + length] for at in range(0, len(BASE64), length))
+
+
+@pytest.mark.parametrize("marker", ["", "data:application/pdf;base64,", "data:application/pdf;name=x.pdf;base64,"])
+@pytest.mark.parametrize(
+    "text",
+    [BASE64, lines(76, "\r\n"), lines(76, "\n"), lines(64, "\n")],
+    ids=["one run", "e-mail", "Python's encodebytes", "PEM"],
+)
+@pytest.mark.parametrize("plus", ["+", "\\u002b", "\\u002B"])
+def test_a_file_is_cut_however_its_base64_is_written(text: str, marker: str, plus: str) -> None:
+    raw = long(json.dumps(marker + text).replace("+", plus).encode())
+    [cut] = Body.read(raw).cuts
+    left = json.loads(raw[: cut.start] + b'"')
+    assert cut.stop == raw.rindex(b'"')
+    assert (marker + text).startswith(left)
+    assert left == marker if marker else len(left) >= LEFT_IN
+
+
 def test_a_payload_is_a_view_of_the_body_and_not_a_copy() -> None:
     raw = bytearray(long(json.dumps({"url": DATA_URL}).encode()))
     body = Body.read(raw)

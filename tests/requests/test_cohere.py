@@ -19,6 +19,7 @@ def test_each_of_the_images_is_embedded_for_itself() -> None:
         ("images[1]", "http://a.test", 1),
     ]
     assert found[0].source == ("images", 0)
+    assert {part.context.picture for part in found} == {""}  # one more would be one more embedding
 
 
 def test_each_of_the_inputs_is_embedded_for_itself() -> None:
@@ -30,6 +31,7 @@ def test_each_of_the_inputs_is_embedded_for_itself() -> None:
     ]
     assert found[0].source == ("inputs", 0, "content", 1, "image_url", "url")
     assert [part.context.note for part in found] == ["", "", ""]  # a picture to embed cannot be left out
+    assert {part.context.picture for part in found} == {"image_url"}
 
 
 def test_pictures_of_users_are_found() -> None:
@@ -45,7 +47,15 @@ def test_of_the_other_roles_text_alone_is_read(role: Any) -> None:
 
 @pytest.mark.parametrize(
     "block",
-    [TEXT, {"type": "text", "text": "a", "image_url": {"url": URL}}, {"image_url": {"url": URL}}, URL, None, [PICTURE]],
+    [
+        TEXT,
+        {"type": "text", "text": "a", "image_url": {"url": URL}},
+        {"image_url": {"url": URL}},
+        {"type": "document", "document": {"id": "1", "data": {"text": URL}}},
+        URL,
+        None,
+        [PICTURE],
+    ],
     ids=repr,
 )
 def test_a_block_of_another_type_is_no_picture(block: Any) -> None:

@@ -1,7 +1,7 @@
 """The table of paths, and what is true of all its dialects."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -26,7 +26,7 @@ from tests.requests.texts import (
 from vlm_edge.requests import anthropic, cohere, openai, pooling, responses, vllm
 from vlm_edge.requests.body import Body
 from vlm_edge.requests.endpoints import BATCH_LINE, CHAT_PATH, ENDPOINTS, find_any, find_line
-from vlm_edge.requests.part import MediaPart
+from vlm_edge.requests.part import MediaPart, picture_part
 
 URL = "data:image/png;base64,AAAA"
 PICTURE = {"type": "image_url", "image_url": {"url": URL}}
@@ -246,9 +246,9 @@ KINDS: dict[str, Callable[[bytes], Any]] = {
 
 
 @st.composite
-def written_bodies(draw: st.DrawFn) -> tuple[str, bytes, str]:
+def written_bodies(draw: st.DrawFn, values: st.SearchStrategy[Any] | None = None) -> tuple[str, bytes, str]:
     """A path, a JSON text for it, and the kind in which it comes."""
-    path, value = draw(bodies.bodies())
+    path, value = draw(bodies.bodies() if values is None else values)
     return path, draw(marks) + to_bytes(draw(written_value(value))), draw(st.sampled_from(sorted(KINDS)))
 
 
@@ -308,6 +308,103 @@ def test_paths_of_parts_lead_to_what_they_name(written: tuple[str, bytes, str]) 
             assert at(value, edit.path) is not None
         assert at(value, part.part) is not None
         assert part.source[: len(part.part)] == part.part
+
+
+# Pictures in the place of a document, and after a picture
+
+FILE = {"type": "file", "file": {"filename": "x.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}}
+INPUT_FILE = {"type": "input_file", "filename": "x.pdf", "file_data": "JVBERi0="}
+DOCUMENT = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+TEXT = {"type": "text", "text": "a"}
+FILES = [TEXT, FILE, INPUT_FILE, TEXT]
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": FILES}
+RESULT = {"type": "tool_result", "tool_use_id": "t", "content": [TEXT, DOCUMENT]}
+
+BEARERS: list[tuple[str, dict[str, Any], list[str]]] = [
+    (CHAT_PATH, {"messages": [{"content": FILES}]}, ["messages[0].content[1]", "messages[0].content[2]"]),
+    ("/tokenize", {"messages": [{"content": FILES}]}, ["messages[0].content[1]", "messages[0].content[2]"]),
+    ("/v1/chat/completions/batch", {"messages": [[{"content": [FILE]}]]}, ["messages[0][0].content[0]"]),
+    (
+        "/v1/responses",
+        {"input": [{"role": "user", "content": [FILE]}, OUTPUT]},
+        ["input[0].content[0]", "input[1].output[1]", "input[1].output[2]"],
+    ),
+    (
+        "/v1/messages",
+        {"messages": [{"role": "user", "content": [DOCUMENT, RESULT]}]},
+        ["messages[0].content[0]", "messages[0].content[1].content[1]"],
+    ),
+    ("/v1/embeddings", {"input": [{"content": [FILE]}]}, ["input[0].content[0]"]),
+    ("/pooling", {"messages": [{"content": [FILE]}]}, ["messages[0].content[0]"]),
+    ("/score", {"data_1": {"content": [FILE]}, "data_2": ["a"]}, ["data_1.content[0]"]),
+    ("/rerank", {"documents": [{"content": [FILE]}]}, ["documents[0].content[0]"]),
+    ("/invocations", {"messages": [{"content": [FILE]}]}, ["messages[0].content[0]"]),
+]
+
+
+PICTURES = {"/v1/responses": "input_image", "/v1/messages": "image"}
+
+
+@pytest.mark.parametrize(("path", "body", "places"), BEARERS, ids=[path for path, _, _ in BEARERS])
+def test_documents_are_found_and_pictures_take_their_place(path: str, body: dict[str, Any], places: list[str]) -> None:
+    line = {"url": path, "body": body}
+    for find, value, begin in ((ENDPOINTS[path].find, body, ""), (find_line, line, "body.")):
+        found = list(find(value))
+        assert [(part.place, part.document) for part in found] == [(begin + place, True) for place in places]
+        assert {part.context.picture for part in found} == {PICTURES.get(path, "image_url")}
+        written = with_pictures(value, found)
+        assert [part.place for part in find(meant(written))] == [begin + place for place in places]
+        assert not any(part.document for part in find(meant(written)))
+
+
+def with_pictures(value: Any, parts: Sequence[MediaPart]) -> bytes:
+    """The value as JSON, with a picture in the place of each document."""
+    body = Body.read(to_bytes(json.dumps(value)))
+    places = body.places(part.part for part in parts)
+    return body.splice({places[part.part]: pictures(part, 1)[0] for part in parts})
+
+
+def pictures(part: MediaPart, count: int) -> list[bytes]:
+    """Picture parts that may stand where this part does."""
+    kind = part.context.picture
+    string = b'"PAGE"' if kind == "image" else b'"data:image/webp;base64,PAGE"'
+    return [picture_part(kind, string, "image/webp")] * count
+
+
+def listed(value: Any, new: Mapping[Any, list[Any]], path: Any = ()) -> Any:
+    """The value with any number of others in the place of these items of its lists."""
+    if isinstance(value, dict):
+        return {key: listed(inner, new, (*path, key)) for key, inner in value.items()}
+    if not isinstance(value, list):
+        return value
+    items: list[Any] = []
+    for index, inner in enumerate(value):
+        here = (*path, index)
+        items += new[here] if here in new else [listed(inner, new, here)]
+    return items
+
+
+@properties(400)
+@given(written_bodies(bodies.bearing()), st.integers(1, 3))
+def test_pictures_stand_for_documents_and_behind_pictures_and_all_else_stays(
+    written: tuple[str, bytes, str], count: int
+) -> None:
+    path, whole, kind = written
+    body, find = Body.read(KINDS[kind](whole)), ENDPOINTS[path].find
+    found = [part for part in find(body.value) if part.context.picture and part.modality == "image"]
+    places = body.places(part.part for part in found)
+    new = {part.part: pictures(part, count) for part in found}
+    old = {part.part: bytes(body.raw[places[part.part].start : places[part.part].stop]) for part in found}
+    texts = {part.part: new[part.part] if part.document else [old[part.part], *new[part.part]] for part in found}
+    spliced = body.splice({places[here]: b",".join(parts) for here, parts in texts.items()})
+    expected = listed(meant(whole), {here: list(map(meant, parts)) for here, parts in texts.items()})
+    assert repr(meant(spliced)) == repr(expected)
+    assert body.splice({places[here]: text for here, text in old.items()}) == body.raw[:]
+    again = [part for part in find(meant(spliced)) if part.context.picture and part.modality == "image"]
+    assert not any(part.document for part in again)
+    assert sum((part.url or "").endswith("PAGE") for part in again) == count * len(found)
+    contexts = [part.context for part in found for _ in range(count + (not part.document))]
+    assert sorted(map(repr, (part.context for part in again))) == sorted(map(repr, contexts))
 
 
 def at(value: Any, path: Any) -> Any:

@@ -1,5 +1,6 @@
 """Which parts are media. What counts is what vLLM would load (renderers/chat_utils)."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,9 +10,20 @@ from tests.requests import bodies
 from tests.requests.chat_utils import Refused, load
 from tests.requests.texts import properties
 from vlm_edge.requests.body import Path
-from vlm_edge.requests.part import MEDIA_KEYS, Context, MediaPart, find_content, find_part, find_url, place
+from vlm_edge.requests.part import (
+    MEDIA_KEYS,
+    Context,
+    MediaPart,
+    Picture,
+    find_content,
+    find_part,
+    find_url,
+    picture_part,
+    place,
+)
 
 URL = "data:image/png;base64,AAAA"
+PDF = "data:application/pdf;base64,JVBERi0="
 HERE: Path = ("messages", 0, "content", 0)
 
 
@@ -164,6 +176,93 @@ def test_what_vllm_loads_is_found_as_what_it_is(part: dict[str, Any]) -> None:
         assert not one.url or loaded.url.endswith(f";base64,{one.url}")
     else:
         assert (one.url or None) == loaded.url
+
+
+FILES: list[tuple[dict[str, Any], tuple[str, ...], bool]] = [
+    ({"type": "file", "file": {"file_data": PDF, "filename": "x.pdf"}}, ("file", "file_data"), False),
+    ({"type": "file", "file": {"file_data": "JVBERi0="}}, ("file", "file_data"), True),
+    ({"type": "file", "file": {"file_data": "_-8="}}, ("file", "file_data"), True),
+    ({"type": "file", "file": {"file_data": URL}}, ("file", "file_data"), False),
+    ({"type": "file", "file": {"file_data": "https://a.test/x.pdf"}}, ("file", "file_data"), False),
+    ({"type": "file", "file": {"file_data": " \nDATA:application/pdf;base64,AAAA"}}, ("file", "file_data"), False),
+    ({"type": "file", "file": {"file_data": "file:///etc/passwd"}}, ("file", "file_data"), False),
+    ({"type": "file", "file_data": PDF}, ("file_data",), False),
+    ({"type": "file", "file": None, "file_data": PDF}, ("file_data",), False),
+    ({"type": "input_file", "file_data": PDF, "filename": "x.pdf"}, ("file_data",), False),
+    ({"type": "input_file", "file_data": "JVBERi0="}, ("file_data",), True),
+    ({"type": "input_file", "file_url": "https://a.test/x.pdf"}, ("file_url",), False),
+    ({"type": "input_file", "file_url": "x.pdf"}, ("file_url",), False),  # of no scheme: no URL that is fetched
+    ({"type": "input_file", "file_data": "", "file_url": PDF}, ("file_url",), False),
+    ({"type": "input_file", "file_data": None, "file_url": PDF}, ("file_url",), False),
+    ({"type": "input_file", "file_data": PDF, "file_url": "https://a.test"}, ("file_data",), False),
+    ({"type": "input_file", "file": {"file_data": PDF}}, ("file", "file_data"), False),
+    ({"type": "file", "file": {"file_data": PDF}, "image_url": None, "text": None}, ("file", "file_data"), False),
+]
+
+
+@pytest.mark.parametrize(("part", "keys", "bare"), FILES)
+def test_a_file_is_a_document_in_each_of_its_spellings(part: dict[str, Any], keys: tuple[str, ...], bare: bool) -> None:
+    [one] = found(part, role="user")
+    value: Any = part
+    for key in keys:
+        value = value[key]
+    assert (one.part, one.modality, one.source, one.url) == (HERE, "image", (*HERE, *keys), value)
+    assert (one.document, one.bare, one.media_type, one.context.role) == (True, bare, None, "user")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "file", "file": {"file_id": "file-1"}},
+        {"type": "input_file", "file_id": "file-1", "filename": "x.pdf"},
+        {"type": "input_file"},
+        {"type": "input_file", "file_data": "", "file_url": ""},
+        {"type": "input_file", "file_data": {"url": PDF}, "file_url": [PDF]},
+        {"type": "file", "file": PDF},
+        {"type": "file", "file": {"file": {"file_data": PDF}}},
+        {"type": "file", "file": {"file_id": "file-1"}, "image_url": None},
+        {"type": "text", "text": "a", "file": {"file_data": PDF}, "file_data": PDF},
+        {"file": {"file_data": PDF}, "file_data": PDF},  # of no type
+        {"type": ["file"], "file": {"file_data": PDF}},
+        {"type": "document", "source": {"type": "base64", "data": PDF}},  # Anthropic's
+    ],
+    ids=repr,
+)
+def test_a_file_that_holds_no_data_is_no_medium(part: dict[str, Any]) -> None:
+    assert found(part) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "input_file"])
+def test_a_file_with_another_medium_in_its_part_is_that_medium(kind: str) -> None:
+    """With a uuid vLLM reads the other, without one it refuses the part: nothing is lost unseen."""
+    part = {"type": kind, "file": {"file_data": PDF}, "file_data": PDF, "image_url": URL}
+    for other in (part, {**part, "uuid": "u"}):
+        [one] = found(other)
+        assert (one.document, one.source, one.url) == (False, (*HERE, "image_url"), URL)
+    cached = load({**part, "image_url": None, "uuid": "u"})
+    assert cached
+    [one] = found({**part, "image_url": None, "uuid": "u"})
+    assert (one.document, one.url, one.uuid, cached.url, cached.uuid) == (False, None, "u", None, "u")
+
+
+def test_the_uuid_of_a_file_names_nothing() -> None:
+    part = {"type": "file", "file": {"file_data": PDF}, "uuid": "u"}
+    with pytest.raises(Refused):
+        load(part)
+    [one] = found(part)
+    assert (one.document, one.uuid, one.plain) == (True, None, ())
+
+
+WRITTEN: list[tuple[Picture, dict[str, Any]]] = [
+    ("image_url", {"type": "image_url", "image_url": {"url": "S"}}),
+    ("input_image", {"type": "input_image", "detail": "auto", "image_url": "S"}),
+    ("image", {"type": "image", "source": {"type": "base64", "media_type": "image/webp", "data": "S"}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "part"), WRITTEN)
+def test_a_picture_part_is_written_as_each_api_wants_it(kind: Picture, part: dict[str, Any]) -> None:
+    assert json.loads(picture_part(kind, b'"S"', "image/webp")) == part
 
 
 @pytest.mark.parametrize("value", [None, 7, [URL], {"url": URL}], ids=repr)

@@ -9,6 +9,7 @@ from vlm_edge.requests.responses import find
 
 URL = "data:image/png;base64,AAAA"
 PICTURE = {"type": "input_image", "image_url": URL}
+FILE = {"type": "input_file", "filename": "x.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}
 
 
 def found(*items: Any) -> list[MediaPart]:
@@ -28,6 +29,22 @@ def test_messages_bring_pictures(role: str, kind: dict[str, str]) -> None:
 def test_the_answers_of_tools_bring_pictures(kind: str) -> None:
     [one] = found({"type": kind, "call_id": "c", "output": [{"type": "input_text", "text": "a"}, PICTURE]})
     assert (one.place, one.context.role) == ("input[0].output[1]", "tool")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"role": "user", "content": [FILE]},
+        {"role": "assistant", "content": [FILE, {"type": "output_text", "text": "a"}]},
+        {"type": "function_call_output", "call_id": "c", "output": [FILE]},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": [FILE]},
+    ],
+    ids=repr,
+)
+def test_messages_and_the_answers_of_tools_bring_files(item: dict[str, Any]) -> None:
+    [one] = found(item)
+    assert (one.document, one.url, one.context.picture) == (True, FILE["file_data"], "input_image")
+    assert one.context.role == item.get("role", "tool")
 
 
 @pytest.mark.parametrize(

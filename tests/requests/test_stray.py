@@ -39,10 +39,11 @@ def is_one(text: Any) -> bool:
         DATA_URL,
         {"a": [{"b": DATA_URL}]},
         ["data:;base64,AAAA"],
+        {"type": "input_file", "file_data": f"data:application/pdf;name=x.pdf;base64,{BASE64}"},
         {"file_url": " \n DATA:audio/wav;charset=x;base64,AAAA"},
         {"url": f"data:video/jpeg;base64,{BASE64},{BASE64}"},
     ],
-    ids=["alone", "deep", "without a type", "in capitals", "frames"],
+    ids=["alone", "deep", "without a type", "a document", "in capitals", "frames"],
 )
 @pytest.mark.parametrize("pad", [bytes, long, bytearray, mapped])
 def test_a_data_url_is_seen_wherever_it_stands(value: Any, pad: Any) -> None:

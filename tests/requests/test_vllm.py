@@ -18,6 +18,7 @@ def test_decisions_bring_lists_of_urls() -> None:
         ("videos[0]", "video", "v"),
     ]
     assert {part.context.prompt for part in find_decisions(body)} == {0}
+    assert {part.context.picture for part in find_decisions(body)} == {""}
 
 
 @pytest.mark.parametrize("value", [None, URL, [], [None, 7, [URL], {"url": URL}], {"0": URL}], ids=repr)
@@ -31,6 +32,7 @@ def test_the_parts_of_a_generation_are_flat(kind: str, modality: str) -> None:
     [one] = find_generate({"token_ids": [1], "content_parts": parts})
     assert (one.place, one.modality, one.url, one.uuid) == ("content_parts[1]", modality, URL, "u")
     assert one.source == ("content_parts", 1, "url")
+    assert one.context.picture == ""  # the tokens have no place for another
 
 
 @pytest.mark.parametrize("url", [None, 7, {"url": URL}])

@@ -1,6 +1,7 @@
 """vlm-edge tokens: what pictures cost a model."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,17 +11,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from vlm_edge.cli import options
+from vlm_edge.edge import Edge
 from vlm_edge.errors import EdgeError
 from vlm_edge.geometry import Size
-from vlm_edge.media.probe import Probe, probe
-from vlm_edge.media.source import Bytes
-from vlm_edge.plan import plan_picture
-from vlm_edge.settings import Settings
-from vlm_edge.tokens import Rule, lookup
+from vlm_edge.media.probe import Probe
+from vlm_edge.plan import PicturePlan, plan_picture
+from vlm_edge.tokens import lookup
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model name or family.")]
 Pictures = Annotated[
-    list[str] | None, typer.Argument(metavar="[FILE|WxH]...", help="Picture files, or sizes. Default: common sizes.")
+    list[str] | None,
+    typer.Argument(metavar="[FILE|WxH]...", help="Pictures, documents, or sizes. Default: common sizes."),
 ]
 
 COMMON_SIZES = ["640x480", "1280x720", "1920x1080", "2480x3508", "4032x3024"]  # VGA, HD, A4 at 300 dpi, a phone
@@ -32,41 +33,49 @@ def command(
     model: ModelName, pictures: Pictures = None, config: options.Config = None, as_json: options.Json = False
 ) -> None:
     """Count the vision tokens of pictures, as they are and as each profile would send them."""
-    settings = options.load(config)
-    known = settings.model(model)
-    rule = known.rule if known.exact else lookup(model)  # lookup says what is known
-    rows = [_row(name, rule, settings) for name in pictures or COMMON_SIZES]
+    edge = Edge(options.load(config))
+    if not edge.settings.model(model).exact:
+        lookup(model)  # which says what is known
+    rows = [_row(name, model, edge) for name in pictures or COMMON_SIZES]
     if as_json:
         typer.echo(orjson.dumps(rows))
     else:
-        _print(rows, list(settings.profiles))
+        _print(rows, list(edge.settings.profiles))
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 
 
-def _row(name: str, rule: Rule, settings: Settings) -> dict[str, Any]:
+def _row(name: str, model: str, edge: Edge) -> dict[str, Any]:
     try:
-        found = _probe(name)
-        plans = {
-            profile: plan_picture(name, found, one, rule, settings.limits) for profile, one in settings.profiles.items()
-        }
+        plans = {profile: _plans(name, profile, model, edge) for profile in edge.settings.profiles}
     except EdgeError as error:
         return {"picture": name, "error": error.message}
-    costs = {profile: planned.tokens for profile, planned in plans.items()}
-    return {"picture": name, "size": list(found.size), "tokens": rule.image(found.size), "profiles": costs}
+    as_it_is = plans[edge.settings.default_profile]
+    return {
+        "picture": name,
+        "size": list(as_it_is[0].probe.size),
+        **({"pages": as_it_is[0].probe.pages} if as_it_is[0].probe.pages > 1 else {}),
+        "tokens": sum(one.tokens_before for one in as_it_is),
+        "profiles": {profile: sum(one.tokens for one in pages) for profile, pages in plans.items()},
+    }
 
 
-def _probe(name: str) -> Probe:
-    """Of a file; or of a plain JPEG of that size."""
+def _plans(name: str, profile: str, model: str, edge: Edge) -> Sequence[PicturePlan]:
+    """Of the pages of a file; or of a plain JPEG of that size."""
+    settings = edge.settings
     if match := _SIZE.fullmatch(name):
-        size = Size(int(match[1]), int(match[2]))
-        if not size.short:
-            raise EdgeError("a side must have at least one pixel")
-        return Probe(media_type="image/jpeg", size=size, file_bytes=0, srgb=True)
+        probe = _plain(Size(int(match[1]), int(match[2])))
+        return [plan_picture(name, probe, settings.profiles[profile], settings.model(model).rule, settings.limits)]
     try:
-        return probe(Bytes(Path(name).read_bytes()))
+        return edge.plan_pages(Path(name).read_bytes(), profile, model)
     except OSError as error:
         raise EdgeError(f"{error.strerror}") from None
+
+
+def _plain(size: Size) -> Probe:
+    if not size.short:
+        raise EdgeError("a side must have at least one pixel")
+    return Probe(media_type="image/jpeg", size=size, file_bytes=0, srgb=True)
 
 
 def _print(rows: list[dict[str, Any]], profiles: list[str]) -> None:

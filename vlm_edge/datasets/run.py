@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,8 @@ import msgspec
 
 from vlm_edge.edge import Edge
 from vlm_edge.errors import EdgeError
+from vlm_edge.medium import Encoded
+from vlm_edge.plan import PicturePlan
 from vlm_edge.report import PictureReport
 from vlm_edge.workers import in_order
 
@@ -45,28 +48,48 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resize_all(edge: Edge, job: Job, files: Iterable[Path], threads: int) -> Iterator[Item]:
-    """One Item a file, in the order of the files. A file that fails is an Item too, and stops nothing."""
+    """One Item a picture, or a page, in the order of the files. A file that fails is an Item too, and stops nothing."""
     with ThreadPoolExecutor(threads, thread_name_prefix="vlm-edge-resize") as pool:
-        yield from in_order(pool, lambda file: resize_file(edge, job, file), files, ahead=4 * threads)
+        for items in in_order(pool, lambda file: resize_file(edge, job, file), files, ahead=4 * threads):
+            yield from items
 
 
-def resize_file(edge: Edge, job: Job, file: Path) -> Item:
-    try:
+def resize_file(edge: Edge, job: Job, file: Path) -> list[Item]:
+    with _failing(file) as failed:
         data = _read(job.source / file)
-        planned = edge.plan_picture(data, job.profile, job.model)
-        report = PictureReport.of(planned, 0)
-        target = named(job.source, file, report.media_type_after)
+        plans = edge.plan_pages(data, job.profile, job.model)
+        return [_resize_page(edge, job, file, data, planned) for planned in plans]
+    return failed
+
+
+def _resize_page(edge: Edge, job: Job, file: Path, data: bytes, planned: PicturePlan) -> Item:
+    with _failing(file) as failed:
+        page = planned.probe.page + 1 if planned.probe.pages > 1 else None
+        targets = [named(job.source, file, media_type, page) for media_type in planned.media_types]
+        present = next((target for target in targets if (job.target / target).exists()), None)
         if job.dry_run:
-            return Item(source=_text(file), status="planned", target=_text(target), report=report)
-        if job.resume and (job.target / target).exists():
-            return Item(source=_text(file), status="present", target=_text(target))
+            report = PictureReport.of(planned, Encoded(None, " or ".join(planned.media_types), 0))
+            return Item(source=_text(file), status="planned", target=" or ".join(map(_text, targets)), report=report)
+        if job.resume and present:
+            return Item(source=_text(file), status="present", target=_text(present))
         picture = edge.make(data, planned)
+        target = targets[planned.media_types.index(picture.media_type)]
         write_whole(job.target / target, picture.data)
         return Item(source=_text(file), status="done", target=_text(target), report=picture.report)
+    return failed[0]
+
+
+@contextmanager
+def _failing(file: Path) -> Iterator[list[Item]]:
+    """Gives a list in which, should the work on the file fail, an Item says so."""
+    items: list[Item] = []
+    try:
+        yield items
     except EdgeError as error:
-        return Item(source=_text(file), status="failed", code=error.code, message=error.message)
+        items.append(Item(source=_text(file), status="failed", code=error.code, message=error.message))
     except OSError as error:
-        return Item(source=_text(file), status="failed", code="os_error", message=error.strerror or "cannot be read")
+        why = error.strerror or "cannot be read"
+        items.append(Item(source=_text(file), status="failed", code="os_error", message=why))
 
 
 def _read(path: Path) -> bytes:
@@ -80,13 +103,16 @@ def _text(file: Path) -> str:
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
-def named(source: Path, file: Path, media_type: str) -> Path:
-    """The target of a source: its own name, with an extension added where it would lie about the type.
+def named(source: Path, file: Path, media_type: str, page: int | None = None) -> Path:
+    """The target of a source, or of one page of it: its own name, with the number of the page, and with an extension
+    added where it would lie about the type.
 
     Added and not replaced, so that a.png and a.tif never meet in one target; and added again where the folder has a
     source of that very name.
     """
     extensions = EXTENSIONS[media_type]
+    if page:
+        file = file.with_name(f"{file.name}.{page}")
     if file.suffix.lower() in extensions:
         return file
     target = file.with_name(file.name + extensions[0])

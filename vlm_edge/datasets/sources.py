@@ -1,4 +1,4 @@
-"""Sources: the picture files of a folder tree."""
+"""Sources: the picture files and documents of a folder tree."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from pathlib import Path
 
 # By name alone, to leave out what lies beside the pictures. What a file is, its first bytes tell.
 SUFFIXES = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .webp .gif .tif .tiff .avif .heic .heif .bmp .jp2 .jxl .ico .svg .ppm .pgm .pbm".split()
+    ".jpg .jpeg .jpe .jfif .mpo .png .apng .webp .gif .tif .tiff .avif .heic .heif .bmp .jp2 .j2k .jxl .ico .svg"
+    " .pnm .ppm .pgm .pbm .pdf".split()
 )
 
 

@@ -103,6 +103,8 @@ def _estimate(decision: Decision | None, edge: Edge) -> dict[str, Any]:
 def _part(picture: PicturePlan) -> dict[str, Any]:
     return {
         "param": picture.place,
+        "page": picture.probe.page + 1,
+        "pages": picture.probe.pages,
         "media_type": picture.probe.media_type,
         "action": picture.action,
         "size_before": list(picture.probe.size),

@@ -1,62 +1,71 @@
 """
 Probe: what the headers of a file say, read from as few bytes as they take. No image library, no pixels.
 
-The true type comes from the magic bytes, never from a label or a name. Layouts: JPEG (ITU T.81), PNG 3rd ed., RFC 9649
-(WebP), GIF89a.
+The true type comes from the magic bytes, never from a label or a name. Each format has a module of its own.
 """
 
 import re
 import struct
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
 from vlm_edge.errors import CorruptMedia, UnsupportedMedia
 from vlm_edge.geometry import Size
-from vlm_edge.media import isobmff, tiff
-from vlm_edge.media.source import HEAD_BYTES, Reader, Source
+from vlm_edge.media import bitmap, gif, isobmff, jpeg, jpeg2000, jxl, memory, png, tiff, webp
+from vlm_edge.media.orientation import turn, turn_by
+from vlm_edge.media.source import Reader, Source
 
-# Of a PNG or WebP so many chunks are looked at; what stands behind them is not needed.
-MAX_CHUNKS = 3_000
+Numbers = Literal["unsigned", "signed", "float"]
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """What the headers say of one page of a file."""
+
     media_type: str
     size: Size  # upright: as a person sees it
     file_bytes: int
     orientation: int = 1  # of the Exif tag, 1 to 8; already applied in `size`
-    pages: int = 1
+    page: int = 0  # which of `pages`, from 0
+    pages: int = 1  # 0: the headers do not tell, the document has to be opened
     animated: bool = False
+    memory_bytes: int = 0  # what its decoder holds at once beside the file, estimated from above
+    numbers: Numbers = "unsigned"
     alpha: bool = False
     lossless: bool = False
     # Eight bits, grey or RGB, in sRGB as far as the headers tell: no colour has to be converted.
     srgb: bool = False
     # Text compressed within a PNG: small here, it may be large for who opens the file.
     packed_text: bool = False
+    # Metadata that make other readers give up a good picture.
+    bad_metadata: bool = False
 
     @property
     def upright(self) -> bool:
         return self.orientation == 1
 
 
-def probe(source: Source) -> Probe:
-    """Read the headers. Raises UnsupportedMedia for what is no known picture, CorruptMedia for what breaks off."""
+def probe(source: Source, page: int = 0) -> Probe:
+    """Read the headers of a file, and of the one page of it.
+
+    Raises UnsupportedMedia for what is no known picture, CorruptMedia for what breaks off or has no such page.
+    """
     file = Reader(source)
     if not file.size:
         raise CorruptMedia("it is empty")
     for magic, read in READERS:
         if magic.match(file.head):
-            return _read(read, file)
+            return _read(read, file, page)
     raise UnsupportedMedia(_name_of(file.head))
 
 
-_Read = Callable[[Reader], Probe]
+_Read = Callable[[Reader, int], Probe]
 
 
-def _read(read: _Read, file: Reader) -> Probe:
+def _read(read: _Read, file: Reader, page: int) -> Probe:
     try:
-        found = read(file)
+        found = msgspec.structs.replace(read(file, page), page=page)
     except (struct.error, IndexError):
         raise CorruptMedia("its headers are damaged") from None
     if min(found.size) < 1:
@@ -64,252 +73,217 @@ def _read(read: _Read, file: Reader) -> Probe:
     return found
 
 
-# JPEG
-
-_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_MARKER = re.compile(rb"\xff[^\xff\0]")
-_ALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a segment
-
-
-def _jpeg(file: Reader) -> Probe:
-    orientation = srgb_profile = frame = None
-    for marker, at, length in _jpeg_segments(file):
-        if marker in _SOF and frame is None:
-            frame = file.unpack(">BHHB", at)
-        elif marker == 0xE1 and orientation is None and file.up_to(at, 6) == b"Exif\0\0":
-            orientation = tiff.exif_orientation(file.get(at + 6, length - 6))
-        elif marker == 0xE2 and srgb_profile is None and file.up_to(at, 12) == b"ICC_PROFILE\0":
-            srgb_profile = _is_srgb(file.get(at, length))  # its first piece says what it is
-    orientation = orientation or 1
-    if frame is None:
-        raise CorruptMedia("it has no frame header")
-    precision, height, width, components = frame
-    return Probe(
-        media_type="image/jpeg",
-        size=_upright(Size(width, height), orientation),
-        file_bytes=file.size,
-        orientation=orientation,
-        srgb=srgb_profile is not False and precision == 8 and components in (1, 3),
-    )
-
-
-def _jpeg_segments(file: Reader) -> Iterator[tuple[int, int, int]]:
-    """(marker, start of its content, length of it), up to the first scan."""
-    at = 2
-    while at < file.size:
-        window = file.up_to(at, 2)
-        found = _MARKER.search(window)
-        if not found:  # decoders skip stray bytes between segments
-            window = file.up_to(at, 4_096)
-            found = _MARKER.search(window)
-        if not found:
-            at += max(1, len(window) - 1)
-            continue
-        marker, at = found[0][1], at + found.end()
-        if marker in (0xDA, 0xD9):
-            return
-        if marker not in _ALONE:
-            (length,) = file.unpack(">H", at)
-            yield marker, at + 2, length - 2
-            at += max(2, length)
-
-
 def _is_srgb(profile: bytes) -> bool:
     """Whether an ICC profile calls itself sRGB."""
     return b"sRGB" in profile or b"s\0R\0G\0B" in profile
 
 
-# PNG
+def _jpeg(file: Reader, _: int) -> Probe:
+    found = jpeg.read(file)
+    turned = turn(found.exif, found.xmp)
+    plain = found.frame.precision == 8 and len(found.frame.components) in (1, 3)
+    return Probe(
+        media_type="image/jpeg",
+        size=turned.upright(found.frame.size),
+        file_bytes=file.size,
+        orientation=turned.orientation,
+        memory_bytes=memory.jpeg(found),
+        srgb=plain and (not found.profile or _is_srgb(found.profile)),
+        bad_metadata=turned.damaged,
+    )
 
-_PNG_ALPHA_TYPES = (4, 6)
 
-
-def _png(file: Reader) -> Probe:
-    if file.get(12, 4) != b"IHDR":
-        raise CorruptMedia("it does not begin with its header")
-    width, height, depth, colour = file.unpack(">IIBB", 16)
-    alpha, animated, packed_text = colour in _PNG_ALPHA_TYPES, False, False
-    orientation = srgb_profile = None
-    for kind, at, length in _png_chunks(file):
-        if kind == b"tRNS":
-            alpha = True
-        elif kind == b"acTL":
-            animated = True
-        elif kind == b"eXIf" and orientation is None:
-            orientation = tiff.exif_orientation(file.up_to(at, min(length, HEAD_BYTES)))
-        elif kind == b"iCCP" and srgb_profile is None:
-            srgb_profile = _is_srgb(_inflated(file.up_to(at, min(length, HEAD_BYTES))))
-        elif kind == b"zTXt" or (kind == b"iTXt" and _is_packed(file.up_to(at, min(length, 128)))):
-            packed_text = True
-    orientation = orientation or 1
+def _png(file: Reader, _: int) -> Probe:
+    found = png.read(file)
+    turned = turn(found.exif, found.xmp)
     return Probe(
         media_type="image/png",
-        size=_upright(Size(width, height), orientation),
+        size=turned.upright(found.size),
         file_bytes=file.size,
-        orientation=orientation,
-        animated=animated,
-        alpha=alpha,
+        orientation=turned.orientation,
+        animated=found.animated,
+        memory_bytes=memory.png(found),
+        alpha=found.alpha,
         lossless=True,
-        srgb=srgb_profile is not False and depth <= 8,
-        packed_text=packed_text,
+        srgb=found.depth <= 8 and (found.profile is None or _is_srgb(found.profile)),
+        packed_text=found.packed_text,
+        bad_metadata=turned.damaged,
     )
 
 
-def _png_chunks(file: Reader) -> Iterator[tuple[bytes, int, int]]:
-    at = 8
-    for _ in range(MAX_CHUNKS):
-        if at + 8 > file.size:
-            return  # cut short: the decoder says so
-        length, kind = struct.unpack(">I4s", file.get(at, 8))
-        if kind == b"IEND":
-            return
-        if kind != b"IDAT" and at + 8 + length <= file.size:
-            yield kind, at + 8, length
-        at += 12 + length
-
-
-def _inflated(chunk: bytes) -> bytes:
-    """The profile in an iCCP chunk (a name, a zero, a method, a zlib stream); nothing if it is damaged or huge."""
-    _, _, stream = chunk.partition(b"\0")
-    inflater = zlib.decompressobj()
-    try:
-        profile = inflater.decompress(stream[1:], HEAD_BYTES)
-    except zlib.error:
-        return b""
-    return profile if inflater.eof else b""
-
-
-def _is_packed(chunk: bytes) -> bool:
-    """Whether an iTXt chunk (a keyword, a zero, a flag, …) is compressed."""
-    _, _, rest = chunk.partition(b"\0")
-    return rest[:1] != b"\0"
-
-
-# WebP
-
-_WEBP_ICC, _WEBP_ALPHA, _WEBP_EXIF, _WEBP_ANIMATED = 0x20, 0x10, 0x08, 0x02
-
-
-def _webp(file: Reader) -> Probe:
-    kind = file.get(12, 4)
-    if kind == b"VP8 ":
-        width, height = file.unpack("<HH", 26)
-        return _webp_probe(file, Size(width & 0x3FFF, height & 0x3FFF))
-    if kind == b"VP8L":
-        (bits,) = file.unpack("<I", 21)
-        size = Size((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
-        return _webp_probe(file, size, flags=_WEBP_ALPHA if bits >> 28 & 1 else 0, lossless=True)
-    if kind == b"VP8X":
-        flags, _, low_w, high_w, low_h, high_h = file.unpack("<B3sHBHB", 20)
-        size = Size((high_w << 16 | low_w) + 1, (high_h << 16 | low_h) + 1)
-        return _webp_extended(file, size, flags)
-    raise CorruptMedia("it is no WebP stream")
-
-
-def _webp_extended(file: Reader, size: Size, flags: int) -> Probe:
-    lossless = False
-    orientation = srgb_profile = None
-    for kind, at, length in _riff_chunks(file):
-        if kind == b"EXIF" and flags & _WEBP_EXIF and orientation is None:
-            exif = file.up_to(at, min(length, HEAD_BYTES))
-            orientation = tiff.exif_orientation(exif)
-        elif kind == b"ICCP" and flags & _WEBP_ICC and srgb_profile is None:
-            srgb_profile = _is_srgb(file.up_to(at, min(length, 4_096)))
-        elif kind == b"VP8L":
-            lossless = True
-    srgb = srgb_profile is not False
-    return _webp_probe(file, size, orientation=orientation or 1, flags=flags, lossless=lossless, srgb=srgb)
-
-
-def _webp_probe(
-    file: Reader, size: Size, *, orientation: int = 1, flags: int = 0, lossless: bool = False, srgb: bool = True
-) -> Probe:
+def _webp(file: Reader, _: int) -> Probe:
+    found = webp.read(file)
+    turned = turn(found.exif, found.xmp)
     return Probe(
         media_type="image/webp",
-        size=_upright(size, orientation),
+        size=turned.upright(found.size),
         file_bytes=file.size,
-        orientation=orientation,
-        animated=bool(flags & _WEBP_ANIMATED),
-        alpha=bool(flags & _WEBP_ALPHA),
-        lossless=lossless,
-        srgb=srgb,
+        orientation=turned.orientation,
+        animated=found.animated,
+        memory_bytes=memory.webp(found),
+        alpha=found.alpha,
+        lossless=found.lossless,
+        srgb=found.profile is None or _is_srgb(found.profile),
+        bad_metadata=turned.damaged,
     )
 
 
-def _riff_chunks(file: Reader) -> Iterator[tuple[bytes, int, int]]:
-    at = 12
-    for _ in range(MAX_CHUNKS):
-        if at + 8 > file.size:
-            return
-        kind, length = struct.unpack("<4sI", file.get(at, 8))
-        yield kind, at + 8, length
-        at += 8 + length + (length & 1)
+def _gif(file: Reader, _: int) -> Probe:
+    found = gif.read(file)
+    return Probe(
+        media_type="image/gif",
+        size=found.size,
+        file_bytes=file.size,
+        animated=found.animated,
+        memory_bytes=memory.gif(found),
+        alpha=True,
+        lossless=True,
+    )
 
 
-# GIF
+_NUMBERS: dict[int, Numbers] = {
+    tiff.UNSIGNED: "unsigned",
+    tiff.SIGNED: "signed",
+    tiff.FLOAT: "float",
+    tiff.UNKNOWN: "unsigned",
+}
 
 
-def _gif(file: Reader) -> Probe:
-    width, height = file.unpack("<HH", 6)
-    # How many frames follow is not said in the header, and only the first is taken.
-    return Probe(media_type="image/gif", size=Size(width, height), file_bytes=file.size, alpha=True, lossless=True)
-
-
-# TIFF
-
-
-def _tiff(file: Reader) -> Probe:
+def _tiff(file: Reader, page: int) -> Probe:
     pages = tiff.pages(file)
-    tags = tiff.tags(file, pages[0])
-    if tags.get(tiff.SAMPLE_FORMAT, tiff.UNSIGNED) != tiff.UNSIGNED:
-        raise UnsupportedMedia("a TIFF of signed or floating-point numbers, which no one colour answers to")
-    orientation = tiff.orientation_of(tags)
+    if not 0 <= page < len(pages):
+        raise CorruptMedia("it does not have so many pages")
+    found = tiff.page(file, pages[page])
+    if found.number not in _NUMBERS:
+        raise UnsupportedMedia("a TIFF of complex numbers, which no one colour answers to")
+    turned = turn_by(found.orientation, found.xmp)
     return Probe(
         media_type="image/tiff",
-        size=_upright(Size(tags.get(tiff.WIDTH, 0), tags.get(tiff.HEIGHT, 0)), orientation),
+        size=turned.upright(found.size),
         file_bytes=file.size,
-        orientation=orientation,
+        orientation=turned.orientation,
         pages=len(pages),
-        alpha=tiff.EXTRA_SAMPLES in tags,
-        lossless=tags.get(tiff.COMPRESSION) not in tiff.JPEG_COMPRESSIONS,
+        memory_bytes=memory.tiff(found),
+        numbers=_NUMBERS[found.number],
+        alpha=found.alpha,
+        lossless=found.compression not in tiff.JPEG_COMPRESSIONS,
     )
 
 
-# AVIF
-
-_AVIF_BRANDS = re.compile(rb".{4}ftyp(?:avif|mif1.{4}(?:.{4}){0,15}avif)", re.DOTALL)
-
-
-def _avif(file: Reader) -> Probe:
-    size, alpha = isobmff.primary(file)
-    return Probe(media_type="image/avif", size=size, file_bytes=file.size, alpha=alpha)
+def _avif(file: Reader, _: int) -> Probe:
+    return _heif(file, "image/avif", isobmff.primary(file), memory.avif)
 
 
-def _upright(size: Size, orientation: int) -> Size:
-    return size.turned() if orientation >= 5 else size
+def _avif_sequence(file: Reader, _: int) -> Probe:
+    return _heif(file, "image/avif", isobmff.sequence(file), memory.avif_sequence, animated=True)
+
+
+def _heic(file: Reader, _: int) -> Probe:
+    return _heif(file, "image/heic", isobmff.primary(file), memory.heic)
+
+
+def _heif(
+    file: Reader,
+    media_type: str,
+    found: isobmff.Primary,
+    memory_of: Callable[[isobmff.Primary], int],
+    *,
+    animated: bool = False,
+) -> Probe:
+    """Its decoders turn and crop it themselves."""
+    return Probe(
+        media_type=media_type,
+        size=found.size,
+        file_bytes=file.size,
+        animated=animated,
+        memory_bytes=memory_of(found),
+        alpha=found.alpha,
+    )
+
+
+def _bmp(file: Reader, _: int) -> Probe:
+    return _bitmap(file, "image/bmp", bitmap.bmp(file))
+
+
+def _ico(file: Reader, _: int) -> Probe:
+    return _bitmap(file, "image/x-icon", bitmap.ico(file))
+
+
+def _pnm(file: Reader, _: int) -> Probe:
+    return _bitmap(file, "image/x-portable-anymap", bitmap.pnm(file))
+
+
+def _bitmap(file: Reader, media_type: str, found: bitmap.Bitmap) -> Probe:
+    return Probe(
+        media_type=media_type,
+        size=found.size,
+        file_bytes=file.size,
+        memory_bytes=memory.bitmap(found),
+        alpha=found.alpha,
+        lossless=True,
+        srgb=not found.deep,
+    )
+
+
+def _jpeg2000(file: Reader, _: int) -> Probe:
+    found = jpeg2000.read(file)
+    return Probe(
+        media_type="image/jp2",
+        size=found.size,
+        file_bytes=file.size,
+        memory_bytes=memory.jpeg2000(found),
+        alpha=found.alpha,
+    )
+
+
+def _jxl(file: Reader, _: int) -> Probe:
+    found = jxl.read(file)
+    return Probe(
+        media_type="image/jxl",
+        size=found.size,
+        file_bytes=file.size,
+        animated=found.animated,
+        memory_bytes=memory.jxl(found),
+        alpha=found.alpha,
+        lossless=found.lossless,
+    )
+
+
+def _pdf(file: Reader, _: int) -> Probe:
+    return Probe(media_type="application/pdf", size=Size(1, 1), file_bytes=file.size, pages=0, lossless=True)
 
 
 READERS: tuple[tuple[re.Pattern[bytes], _Read], ...] = (
     (re.compile(rb"\xff\xd8\xff"), _jpeg),
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), _png),
+    (re.compile(re.escape(png.MAGIC)), _png),
     (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), _webp),
     (re.compile(rb"GIF8[79]a"), _gif),
     (re.compile(rb"II\*\0|MM\0\*"), _tiff),
-    (_AVIF_BRANDS, _avif),
+    (re.compile(rb".{4}ftyp(?:avif|(?:mif1|miaf).{4}(?:.{4}){0,15}avif)", re.DOTALL), _avif),
+    (re.compile(rb".{4}ftypavis", re.DOTALL), _avif_sequence),
+    (re.compile(rb".{4}ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL), _heic),
+    (re.compile(rb"BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL), _bmp),
+    (re.compile(rb"\0\0\x01\0"), _ico),
+    (re.compile(rb"P[1-6]\s"), _pnm),
+    (re.compile(rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"), _jpeg2000),
+    (re.compile(rb"\0\0\0\x0cJXL \r\n\x87\n|\xff\x0a"), _jxl),
+    (re.compile(rb"%PDF-"), _pdf),
 )
 
 # What else people send; a refusal says what it found.
 KNOWN: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    (re.compile(rb".{4}ftyp(?:hei|hev|mif1|msf1)", re.DOTALL), "a HEIC picture"),
-    (re.compile(rb".{4}ftypavis", re.DOTALL), "an animated AVIF"),
     (re.compile(rb".{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI ", re.DOTALL), "a video"),
-    (re.compile(rb"%PDF-"), "a PDF"),
-    (re.compile(rb"BM.{12}[\x0c-\x80]\0\0\0", re.DOTALL), "a BMP picture"),
-    (re.compile(rb"\xff\x0a|\0\0\0\x0cJXL "), "a JPEG XL picture"),
-    (re.compile(rb"\0\0\0\x0cjP  |\xffO\xffQ"), "a JPEG 2000 picture"),
-    (re.compile(rb"\0\0\x01\0"), "an icon"),
     (re.compile(rb"8BPS"), "a Photoshop file"),
     (re.compile(rb"(?:II\+|MM\0\+)"), "a BigTIFF"),
+    (re.compile(rb"II\xbc"), "a JPEG XR picture"),
+    (re.compile(rb"\0\0\x02\0[^\0]\0"), "a mouse pointer"),
+    (re.compile(rb"icns"), "an Apple icon"),
+    (re.compile(rb"qoif"), "a QOI picture"),
+    (re.compile(rb"DDS "), "a DDS texture"),
+    (re.compile(rb"#\?R"), "an HDR picture"),
+    (re.compile(rb"P[7fF]\s"), "a PAM or PFM picture"),
+    (re.compile(rb"%!PS|\xc5\xd0\xd3\xc6"), "a PostScript file"),
+    (re.compile(rb"PK\x03\x04|\xd0\xcf\x11\xe0"), "an Office file or archive"),
     (re.compile(rb"\s*(?:<\?xml.*?)?<svg", re.DOTALL | re.IGNORECASE), "an SVG drawing"),
     (re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype )?html", re.IGNORECASE), "an HTML page"),
 )

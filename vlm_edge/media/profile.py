@@ -1,37 +1,93 @@
 """Profile: the named intent of a resize. The shipped ones lie in profiles/*.toml, where every field is explained."""
 
+import re
 from typing import Literal
 
 import msgspec
 
-Format = Literal["auto", "jpeg", "png", "webp"]
+Format = Literal["auto", "keep", "jpeg", "png", "webp"]
 Chroma = Literal["4:2:0", "4:4:4"]
+Kernel = Literal["nearest", "linear", "cubic", "mitchell", "lanczos2", "lanczos3"]
+Engine = Literal["vips", "pillow"]
 
-
-class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How large a picture may be and how it is encoded when it has to be.
-
-    max_side: pixels of the longer side. max_pixels: width x height. max_images: pictures a request (None: the limit
-    of the settings alone). format: `auto` keeps lossless sources lossless (PNG) and makes a JPEG of the rest.
-    quality: 1..100, of JPEG and WebP. chroma: colour resolution of JPEG; 4:4:4 keeps coloured text sharp.
-    """
-
-    description: str = ""
-    max_side: int = 1_024
-    max_pixels: int = 1_048_576
-    max_images: int | None = None
-    format: Format = "auto"
-    quality: int = 85
-    chroma: Chroma = "4:2:0"
-
-    def __post_init__(self) -> None:
-        _between("max_side", self.max_side, 1, 65_500)  # the most a JPEG can have
-        _between("max_pixels", self.max_pixels, 1, 1 << 32)
-        _between("quality", self.quality, 1, 100)
-        if self.max_images is not None:
-            _between("max_images", self.max_images, 0, 1_000_000)
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 def _between(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise ValueError(f"{name} = {value}: must be {low} to {high}")
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pages of documents (PDF, TIFF), and the frames of animations where those are taken.
+
+    max: pages of one document, each a picture. over: a longer one is refused, or its first pages are taken, and the
+    report says how many were left out. dpi: a PDF page is drawn at its planned size, of at most so many dots an inch.
+    """
+
+    max: int = 8
+    over: Literal["refuse", "first"] = "refuse"
+    dpi: int = 200
+
+    def __post_init__(self) -> None:
+        _between("pages.max", self.max, 1, 1_000)
+        _between("pages.dpi", self.dpi, 18, 1_200)
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How large a picture may be and how it is encoded when it has to be.
+
+    Size. max_side: pixels of the longer side. max_pixels: width x height. max_tokens: vision tokens of one picture, as
+    the model counts them. min_side: pixels that the shorter side has at least; a thinner picture gets a margin of
+    `background`, to the right or below, and is never stretched (0: the model's own cell). align: to the model's grid.
+
+    Number. max_images: pictures and documents a prompt (None: the limit of the settings alone). pages: of one document.
+    animation: of a GIF, WebP, APNG or AVIF the first frame is taken, or up to `pages.max` frames, evenly spread, or it
+    is refused.
+
+    File. format: `keep` is that of the source where it is JPEG, PNG or WebP; `auto` makes a JPEG of lossy sources, and
+    of lossless ones the smaller of JPEG and PNG, or with `lossless = "prefer"` PNG unless it is a photo. quality:
+    1..100, of JPEG and WebP. chroma: colour resolution of JPEG; 4:4:4 keeps coloured text sharp. max_encoded_bytes: of
+    the file; quality is lowered until it fits. reencode: `always` lets no file pass as it came. background: what shows
+    through a transparent picture. kernel: of the resize. engine: `pillow` resizes as the model's own processor does,
+    value for value, and sends lossless files.
+    """
+
+    description: str = ""
+    max_side: int = 1_024
+    max_pixels: int = 1_048_576
+    max_tokens: int | None = None
+    min_side: int = 0
+    align: bool = True
+    max_images: int | None = None
+    pages: Pages = Pages()
+    animation: Literal["first", "frames", "refuse"] = "first"
+    format: Format = "auto"
+    lossless: Literal["smaller", "prefer"] = "smaller"
+    quality: int = 85
+    chroma: Chroma = "4:2:0"
+    max_encoded_bytes: int | None = None
+    reencode: Literal["when_needed", "always"] = "when_needed"
+    background: str = "#ffffff"
+    kernel: Kernel = "lanczos3"
+    engine: Engine = "vips"
+
+    def __post_init__(self) -> None:
+        _between("max_side", self.max_side, 1, 65_500)  # the most a JPEG can have
+        _between("max_pixels", self.max_pixels, 1, 1 << 32)
+        _between("min_side", self.min_side, 0, min(self.max_side, 4_096))
+        _between("quality", self.quality, 1, 100)
+        for name, value, low in (
+            ("max_tokens", self.max_tokens, 1),
+            ("max_images", self.max_images, 0),
+            ("max_encoded_bytes", self.max_encoded_bytes, 1_024),
+        ):
+            if value is not None:
+                _between(name, value, low, 1 << 32)
+        if not _COLOUR.fullmatch(self.background):
+            raise ValueError(f"background = {self.background!r}: must be a colour such as '#ffffff'")
+
+    @property
+    def background_rgb(self) -> tuple[int, int, int]:
+        red, green, blue = bytes.fromhex(self.background[1:])
+        return red, green, blue

@@ -11,6 +11,8 @@ HEAD_BYTES = 65_536
 # What reading the headers of one file may take: more than any honest file needs; a hostile one must not hold up others.
 MAX_STEPS = 4_096
 MAX_READ_BYTES = 524_288
+# As much is read of metadata that have no bound of their own.
+META_BYTES = 131_072
 
 
 class Source(Protocol):

@@ -35,10 +35,12 @@ MIN_BODY_BYTES = 16 * 1024
 # A shorter run without quotes may be left in.
 MIN_RUN_BYTES = 4 * 1024
 _STEP_BYTES = MIN_RUN_BYTES // 2
-# What a payload without a marker begins with: base64 of either alphabet, slashes escaped or not. So much of it is left
-# in, that a string is not taken for an empty one.
+# What a payload without a marker begins with: base64 of either alphabet, its signs escaped or not, in one run or in the
+# lines of e-mail. So much of it is left in, that a string is not taken for an empty one.
 LEFT_IN = 256
-_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]|\\/){%d}" % LEFT_IN)
+_CHARACTER = rb"(?:[A-Za-z0-9+/_-]|\\(?:/|u002[BbFf]))"
+_LINE = rb"%s{64,76}(?:\\r)?\\n" % _CHARACTER
+_BASE64 = re.compile(rb"%s{%d}|(?:%s){%d}" % (_CHARACTER, LEFT_IN, _LINE, -(-LEFT_IN // 65)))
 # More objects, lists and keys than any request has: parsing them would hold up the event loop, in a thread or not.
 MAX_VALUES = 400_000
 _SIGNS = (b"{", b"[", b'":')

@@ -9,13 +9,17 @@ from vlm_edge.requests.part import Context, MediaPart, find_url
 
 
 def find_embed(body: dict[str, Any]) -> Iterator[MediaPart]:
-    """Pictures alone, or inputs of text and pictures; each is embedded for itself."""
+    """Pictures alone, or inputs of text and pictures; each is embedded for itself.
+
+    The pages of one of the pictures alone would be embedded apart: there is no room for them.
+    """
     images, inputs = body.get("images"), body.get("inputs")
     for prompt, url in enumerate(images) if isinstance(images, list) else ():
         yield from find_url(url, ("images", prompt), "image", Context(prompt))
     for prompt, one in enumerate(inputs) if isinstance(inputs, list) else ():
         if isinstance(one, dict):
-            yield from _find_blocks(one.get("content"), ("inputs", prompt, "content"), Context(prompt))
+            context = Context(prompt, picture="image_url")
+            yield from _find_blocks(one.get("content"), ("inputs", prompt, "content"), context)
 
 
 def find_chat(body: dict[str, Any]) -> Iterator[MediaPart]:
@@ -23,7 +27,7 @@ def find_chat(body: dict[str, Any]) -> Iterator[MediaPart]:
     messages = body.get("messages")
     for index, message in enumerate(messages) if isinstance(messages, list) else ():
         if isinstance(message, dict) and message.get("role") == "user":
-            context = Context(role="user", note="text")
+            context = Context(role="user", note="text", picture="image_url")
             yield from _find_blocks(message.get("content"), ("messages", index, "content"), context)
 
 

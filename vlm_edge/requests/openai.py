@@ -43,7 +43,7 @@ def find_messages(messages: Any, path: Path, prompt: int = 0) -> Iterator[MediaP
 
 def find_message(message: dict[str, Any], path: Path, prompt: int = 0) -> Iterator[MediaPart]:
     role = message.get("role")
-    context = Context(prompt, role if isinstance(role, str) else "", note="text")
+    context = Context(prompt, role if isinstance(role, str) else "", note="text", picture="image_url")
     yield from find_content(message.get("content"), (*path, "content"), context)
     for key in REASONING_KEYS:
         value = message.get(key)

@@ -31,8 +31,9 @@ def find_scores(body: dict[str, Any]) -> Iterator[MediaPart]:
 def _find_side(side: Any, path: Path) -> Iterator[MediaPart]:
     """A list is paired off one by one; a single one goes with each of the other side."""
     if isinstance(side, dict):
-        yield from find_content(side.get("content"), (*path, "content"), Context(prompt=None))
+        yield from find_content(side.get("content"), (*path, "content"), Context(None, picture="image_url"))
     for index, one in enumerate(side) if isinstance(side, list) else ():
         if isinstance(one, dict):
             prompt = index if len(side) > 1 else None
-            yield from find_content(one.get("content"), (*path, index, "content"), Context(prompt))
+            context = Context(prompt, picture="image_url")
+            yield from find_content(one.get("content"), (*path, index, "content"), context)

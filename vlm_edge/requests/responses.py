@@ -35,7 +35,7 @@ def _is_told_again(item: dict[str, Any]) -> bool:
 def _context(role: Any) -> Context:
     # A note before other parts of an earlier answer would be all that vLLM reads of it.
     note = "" if role == "assistant" else "input_text"
-    return Context(role=role if isinstance(role, str) else "", note=note, plain=_without_uuid)
+    return Context(role=role if isinstance(role, str) else "", note=note, plain=_without_uuid, picture="input_image")
 
 
 def _without_uuid(part: dict[str, Any], path: Path, _: str) -> Sequence[Edit]:

@@ -14,7 +14,7 @@ GENERATE_TYPES: dict[str, Modality] = {"image_url": "image", "audio_url": "audio
 
 
 def find_decisions(body: dict[str, Any]) -> Iterator[MediaPart]:
-    """Structured decisions: lists of URLs."""
+    """Structured decisions: lists of URLs, in which no part can stand."""
     for key, modality in DECISION_KEYS.items():
         urls = body.get(key)
         for index, url in enumerate(urls) if isinstance(urls, list) else ():
@@ -22,7 +22,10 @@ def find_decisions(body: dict[str, Any]) -> Iterator[MediaPart]:
 
 
 def find_generate(body: dict[str, Any]) -> Iterator[MediaPart]:
-    """Tokens in, tokens out: flat parts, or media that a processor has already worked on."""
+    """Tokens in, tokens out: flat parts, or media that a processor has already worked on.
+
+    The tokens hold a place for each part and for no other.
+    """
     parts, features = body.get("content_parts"), body.get("features")
     for index, part in enumerate(parts) if isinstance(parts, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None

@@ -38,6 +38,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Vision tokens of each picture of one prompt."""
         return [self.image(size) for size in sizes]
 
+    def within(self, max_pixels: int) -> "Rule":
+        """The rule with a bound on a picture's pixels, where the geometry has one: no more than its own."""
+        return self
+
     def video(self, *, frames: int, size: Size, fps: float | None = None) -> int:
         """Vision tokens of one clip whose `frames` all reach the model; `fps` is their rate."""
         raise NotImplementedError
@@ -70,6 +74,10 @@ class MergedGrid(Rule, frozen=True, kw_only=True):
 
     def aligned(self, size: Size) -> Size:
         return self._resized(size, self.min_pixels, self.max_pixels)
+
+    def within(self, max_pixels: int) -> "MergedGrid":
+        most = min(self.max_pixels, max_pixels)
+        return msgspec.structs.replace(self, max_pixels=most, min_pixels=min(self.min_pixels, most))
 
     def image(self, size: Size) -> int:
         return self.aligned(size).pixels // self.cell**2

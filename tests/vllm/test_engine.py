@@ -1,0 +1,208 @@
+"""
+The exact engine and aligned sizes, before transformers' own processors, on 20 pictures of the corpus or on our own.
+
+vLLM 0.32 takes transformers' processors on torchvision, and those are what the engine equals. Those on Pillow, which
+vLLM takes nowhere by itself, weigh with more bits: they differ in up to some per cent of the values, by few levels.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.media.files import exif, noise, quadrants
+from tests.media.test_pillow import TORCHVISION
+from tests.samples import PICTURES, encoded, picture
+from tests.vllm.environment import Environment
+from vlm_edge import Edge, Size
+from vlm_edge.edge import Picture
+from vlm_edge.media.pillow import resize
+from vlm_edge.media.probe import probe
+from vlm_edge.media.source import Bytes
+from vlm_edge.tokens import lookup
+
+WHITE = (255, 255, 255)
+MODELS = {"qwen2_5_vl": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3_vl": "Qwen/Qwen3-VL-8B-Instruct"}
+# Two that shrink most of the pictures, and one that enlarges the small ones.
+LIMITS = [(3_136, 200_704), (3_136, 1_003_520), (600_000, 1_003_520)]
+
+# Grey of sixteen bits is not among them: vLLM makes it white.
+CORPUS = """
+photos/canon_hdr_3mp_orient6.jpg photos/coins_adobe_rgb_2mp.jpg photos/flower_3mp_grayscale.jpg
+photos/iphone11pro_display_p3_orient8_4032x3024.jpg photos/landscape_orient2.jpg photos/landscape_orient5.jpg
+photos/landscape_orient7.jpg photos/map_cmyk_adobe.jpg photos/rocket_0.3mp.jpg photos/samsung_s7edge_12mp.jpg
+photos/sony_p12_3mp_progressive.jpg screenshots/phoenix_2938x1660.webp screenshots/grafana_3806x1838_rgba.png
+screenshots/topology_3832x1976_palette.png screenshots/shot_transparent_bg_1440x900.png
+documents/doc_1bit_2480x1395.png documents/fax_g3_multipage.tif documents/sroie_receipt_012.jpg
+formats/fox_8bit_420.avif formats/gif_transparent.gif
+""".split()
+
+
+@dataclass(frozen=True)
+class Made:
+    original: Path
+    ours: Path
+    family: str
+    limits: tuple[int, int]
+
+
+Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def ask(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    """Questions to the processors in vLLM's environment."""
+
+    def answers(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        file = tmp_path_factory.mktemp("jobs") / "jobs.json"
+        file.write_text(json.dumps(jobs))
+        script = Path(__file__).with_name("processors.py")
+        run = subprocess.run([environment.python, script, file], capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        found: list[dict[str, Any]] = json.loads(run.stdout.splitlines()[-1])
+        return found
+
+    return answers
+
+
+@pytest.fixture(scope="module")
+def pictures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    shipped = sorted([*PICTURES.glob("*.jpg"), *PICTURES.glob("*.png")])
+    generated = tmp_path_factory.mktemp("generated")
+    for name, data in made_here().items():
+        (generated / name).write_bytes(data)
+    return [*shipped, *sorted(generated.iterdir()), *of_the_corpus(request)]
+
+
+def of_the_corpus(request: pytest.FixtureRequest) -> list[Path]:
+    try:
+        folder: Path = request.getfixturevalue("corpus")
+    except pytest.skip.Exception:
+        return []
+    return [folder / name for name in CORPUS]
+
+
+def made_here() -> dict[str, bytes]:
+    palette = picture(333, 222).convert("P")
+    return {
+        "cmyk.jpg": encoded(picture(640, 480).convert("CMYK"), "JPEG"),
+        "grey_alpha.png": encoded(noise(301, 217, "LA"), "PNG"),
+        "noise.png": encoded(noise(801, 617), "PNG"),
+        "palette_clear.png": encoded(palette, "PNG", transparency=3),
+        "rgba.png": encoded(noise(500, 401, "RGBA"), "PNG"),
+        "small.bmp": encoded(noise(33, 31), "BMP"),
+        "turned.webp": encoded(quadrants(640, 480), "WEBP", exif=exif(7), quality=90),
+        "wide.gif": encoded(picture(1_200, 60), "GIF"),
+    }
+
+
+@pytest.fixture(scope="module")
+def made(pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[Made]:
+    """What the engine makes of each picture, once for a family; limits and formats take turns."""
+    folder, all_made = tmp_path_factory.mktemp("ours"), []
+    for index, original in enumerate(pictures):
+        limits, media_type = LIMITS[index % 3], ("image/png", "image/webp")[index % 2]
+        for family in MODELS:
+            ours = folder / f"{index}_{family}.{media_type[6:]}"
+            ours.write_bytes(exact(original.read_bytes(), family, limits, media_type))
+            all_made.append(Made(original, ours, family, limits))
+    return all_made
+
+
+def exact(data: bytes, family: str, limits: tuple[int, int], media_type: str) -> bytes:
+    found = probe(Bytes(data))
+    size = lookup(family, min_pixels=limits[0], max_pixels=limits[1]).aligned(found.size)
+    return resize(data, found, size, WHITE, media_type)
+
+
+@pytest.fixture(scope="module")
+def differences(made: list[Made], ask: Ask) -> dict[str, list[tuple[Made, dict[str, Any]]]]:
+    """By backend."""
+    jobs = [
+        {
+            "job": "differ",
+            "original": str(one.original),
+            "ours": str(one.ours),
+            "backend": backend,
+            "family": one.family,
+            "limits": one.limits,
+        }
+        for backend in ("torchvision", "pil")
+        for one in made
+    ]
+    answers = ask(jobs)
+    return {
+        "torchvision": list(zip(made, answers[: len(made)], strict=True)),
+        "pil": list(zip(made, answers[len(made) :], strict=True)),
+    }
+
+
+def test_vllm_takes_the_processor_on_torchvision(ask: Ask, environment: Environment) -> None:
+    assert ask([{"job": "chosen", "checkpoint": str(environment.checkpoint)}]) == [{"class": "Qwen2VLImageProcessor"}]
+
+
+def test_the_values_that_reach_the_model_are_those_of_the_original(
+    differences: dict[str, list[tuple[Made, dict[str, Any]]]],
+) -> None:
+    unequal = [(one, found) for one, found in differences["torchvision"] if found.get("most") != 0]
+    assert unequal == []
+    assert sum(found["values"] for _, found in differences["torchvision"]) > 10_000_000
+
+
+def test_the_processor_on_pillow_differs_by_few_levels_in_few_places(
+    differences: dict[str, list[tuple[Made, dict[str, Any]]]],
+) -> None:
+    found = [one for _, one in differences["pil"]]
+    assert max(one["most"] for one in found) <= 2.01
+    assert sum(one["per_mille"] for one in found) / len(found) <= 10
+
+
+def test_the_digests_that_the_engine_is_tested_by_are_those_of_torchvision(ask: Ask) -> None:
+    answers = ask([{"job": "resized", "size": list(size)} for size in TORCHVISION])
+    assert [answer["digest"] for answer in answers] == list(TORCHVISION.values())
+
+
+# Aligned sizes
+
+
+@pytest.fixture(scope="module")
+def plain_edge() -> Iterator[Edge]:
+    edge = Edge()
+    yield edge
+    edge.close()
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_the_processor_keeps_the_size_of_what_is_sent(
+    family: str, pictures: list[Path], plain_edge: Edge, ask: Ask, tmp_path: Path
+) -> None:
+    rule: Any = lookup(family)
+    sent: list[Picture] = []
+    jobs: list[dict[str, Any]] = []
+    for profile in ("standard", "document"):
+        for original in pictures:
+            one = plain_edge.picture(original.read_bytes(), profile=profile, model=MODELS[family])
+            file = tmp_path / f"{len(sent)}.picture"
+            file.write_bytes(one.data)
+            sent.append(one)
+            limits = [rule.min_pixels, rule.max_pixels]
+            jobs.append({"job": "grid", "file": str(file), "family": family, "limits": limits})
+    answers = ask(jobs)
+    assert [answer["tokens"] for answer in answers] == [one.tokens for one in sent]
+    assert [Size(*answer["read"]) for answer in answers] == [one.size for one in sent]
+    for one, answer in zip(sent, answers, strict=True):
+        if one.report.action == "resized":
+            assert Size(*answer["size"]) == one.size
+    assert sum(one.report.action == "resized" for one in sent) >= 10
+
+
+def test_a_picture_in_another_size_would_be_seen_to_change(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "odd.png"
+    file.write_bytes(encoded(Image.new("RGB", (301, 200)), "PNG"))
+    (answer,) = ask([{"job": "grid", "file": str(file), "family": "qwen2_5_vl", "limits": [3_136, 1_003_520]}])
+    assert (answer["read"], answer["size"]) == ([301, 200], [308, 196])

@@ -1,0 +1,59 @@
+"""GIF89a: the logical screen, and whether more than one picture follows."""
+
+from typing import NamedTuple
+
+from vlm_edge.geometry import Size
+from vlm_edge.media.source import Reader
+
+# So much of a file, and so many blocks of it, are looked at for a second picture.
+SEEN_BYTES = 196_608
+MAX_BLOCKS = 4_096
+
+_EXTENSION, _PICTURE = b"\x21", b"\x2c"
+_LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
+
+
+class Gif(NamedTuple):
+    size: Size
+    animated: bool
+
+
+def read(file: Reader) -> Gif:
+    """Raises CorruptMedia."""
+    width, height, flags = file.unpack("<HHB", 6)
+    at = 13 + _palette_bytes(flags)
+    animated = _animated(file.head, at)
+    if animated is None:
+        animated = _animated(file.up_to(0, SEEN_BYTES), at)
+    # Behind a long first picture, all there is to go by is whether the file is to be repeated.
+    return Gif(Size(width, height), any(name in file.head for name in _LOOPS) if animated is None else animated)
+
+
+def _palette_bytes(flags: int) -> int:
+    return 3 * 2 << (flags & 7) if flags & 0x80 else 0
+
+
+def _animated(data: bytes, at: int) -> bool | None:
+    """Whether there are two pictures; None where that does not show in this much of the file."""
+    pictures = 0
+    for _ in range(MAX_BLOCKS):
+        kind, flags = data[at : at + 1], sum(data[at + 9 : at + 10])
+        pictures += kind == _PICTURE
+        if pictures > 1:
+            return True
+        if kind == _PICTURE:
+            at = _behind(data, at + 11 + _palette_bytes(flags))
+        elif kind == _EXTENSION:
+            at = _behind(data, at + 2)
+        else:
+            return False if kind else None
+    return None
+
+
+def _behind(data: bytes, at: int) -> int:
+    """The place behind a chain of blocks, each of which begins with its length."""
+    for _ in range(MAX_BLOCKS):
+        if at >= len(data) or not data[at]:
+            break
+        at += 1 + data[at]
+    return at + 1
