@@ -50,9 +50,9 @@ clean:
 # The order matters. Both Pillows are the package PIL: pip, which sees Pillow missing where there is only Pillow-SIMD,
 # would install it over that; and Pillow, uninstalled last, would take Pillow-SIMD's files with it.
 .venv-simd/.dev: pyproject.toml
-	$(PYTHON) -m venv .venv-simd
+	$(PYTHON) -m venv --clear .venv-simd
 	$(SIMD_PIP) install --upgrade pip
 	$(SIMD_PIP) install --editable '.[all]' --group test
-	$(SIMD_PIP) uninstall --yes pillow pillow-simd
+	$(SIMD_PIP) uninstall --yes pillow
 	CC="$(SIMD_CC)" $(SIMD_PIP) install --no-deps --no-cache-dir --no-binary pillow-simd pillow-simd
 	touch $@

@@ -16,7 +16,7 @@ from threading import Barrier, Thread
 import msgspec
 import pytest
 
-from vlm_edge.errors import CorruptMedia, EdgeError, ServerError, TooManyImages
+from vlm_edge.errors import CorruptMedia, DecoderStopped, EdgeError, ServerError, TooManyImages
 from vlm_edge.isolation import MAX_JOBS, Isolation, IsolationSettings
 
 ROOT = Path(__file__).parent.parent
@@ -88,6 +88,12 @@ def doomed() -> int:
     return os.getpid()
 
 
+def spin(cpu_s: float) -> float:
+    while time.process_time() < cpu_s:
+        pass
+    return time.process_time()
+
+
 def interrupt() -> str:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(os.getpid(), number)
@@ -122,7 +128,8 @@ def said_of(isolation: Isolation, work: Callable[[], object]) -> str:
     return caught.value.message
 
 
-UNSOUND = "it is damaged, or takes too much memory to decode"
+UNSOUND = DecoderStopped("failed, or took too much memory").message
+TOO_SLOW = DecoderStopped("took too long").message
 
 
 # Results
@@ -194,7 +201,6 @@ def test_the_main_script_is_not_run_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "work",
     [
-        fail,
         fail_with_what_cannot_be_sent,
         give_what_cannot_be_sent,
         fault,
@@ -208,17 +214,33 @@ def test_a_child_that_dies_is_one_bad_file_and_the_next_is_read(
     work: Callable[[], object], isolation: Isolation
 ) -> None:
     for _ in range(2):
-        assert said_of(isolation, work) == CorruptMedia(UNSOUND).message
+        assert said_of(isolation, work) == UNSOUND
         assert isolation.run(partial(divmod, 7, 2)) == (3, 1)
 
 
+def test_an_error_of_our_own_is_not_called_a_bad_file(isolation: Isolation) -> None:
+    with pytest.raises(ValueError, match="text of a library"):
+        isolation.run(fail)
+
+
 @ONLY_LINUX
-def test_a_child_that_takes_too_long_is_killed() -> None:
-    isolation = Isolation(IsolationSettings(timeout_s=0.5))
+@pytest.mark.parametrize(
+    ("limits", "work"),
+    [({"timeout_s": 0.5}, partial(time.sleep, 10 * LONG_S)), ({"cpu_s": 0.2}, partial(spin, 10 * LONG_S))],
+)
+def test_a_child_that_takes_too_long_is_killed(limits: dict[str, float], work: Callable[[], object]) -> None:
+    isolation = Isolation(msgspec.convert({"timeout_s": LONG_S} | limits, IsolationSettings))
     before = isolation.run(os.getpid)
-    said = said_of(isolation, partial(time.sleep, 10 * LONG_S))
-    assert "it takes more than 0.5 s to decode; send it in a simpler form" in said
+    assert said_of(isolation, work) == TOO_SLOW
     assert gone(before)
+    isolation.close()
+
+
+@ONLY_LINUX
+def test_many_pixels_may_take_longer() -> None:
+    isolation = Isolation(IsolationSettings(cpu_s=0.1, cpu_s_a_megapixel=LONG_S))
+    assert isolation.run(partial(spin, 0.3), pixels=1_000_000) >= 0.3
+    assert said_of(isolation, partial(spin, 10 * LONG_S)) == TOO_SLOW
     isolation.close()
 
 
@@ -237,7 +259,7 @@ def test_memory_is_limited_and_stacks_of_threads_are_not_counted() -> None:
     isolation = Isolation(IsolationSettings(memory_bytes=256 << 20, timeout_s=LONG_S))
     assert isolation.run(partial(take, 128 << 20)) == 128 << 20
     assert isolation.run(partial(start_threads, os.cpu_count() or 1)) == os.cpu_count()
-    assert UNSOUND in said_of(isolation, partial(take, (256 << 20) + 1))
+    assert said_of(isolation, partial(take, (256 << 20) + 1)) == UNSOUND
     isolation.close()
 
 
@@ -288,7 +310,7 @@ def test_many_threads_with_good_and_bad_files_each_get_their_own_answer(isolatio
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(one, range(24)))
-    assert found == [(divmod(number, 7), CorruptMedia, TooManyImages)[number % 3] for number in range(24)]
+    assert found == [(divmod(number, 7), DecoderStopped, TooManyImages)[number % 3] for number in range(24)]
 
 
 # The end
@@ -419,7 +441,16 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"timeout_s": 0}, {"timeout_s": -1}, {"timeout_s": 1e9}, {"memory_bytes": 1 << 20}, {"unknown": 1}]
+    "wrong",
+    [
+        {"timeout_s": 0},
+        {"timeout_s": -1},
+        {"cpu_s": 0},
+        {"cpu_s_a_megapixel": -1},
+        {"timeout_s": 1e9},
+        {"memory_bytes": 1 << 20},
+        {"unknown": 1},
+    ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(msgspec.ValidationError):

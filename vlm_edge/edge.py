@@ -247,7 +247,7 @@ class Edge:
     def make(self, data: bytes, planned: PicturePlan) -> Picture:
         """The second half of `picture` and `pages`."""
         work = partial(prepare, bytes(data), planned.probe, planned.target)
-        sent, media_type = self.workers.run(Job(work, is_risky(planned.probe)))
+        sent, media_type = self.workers.run(_job(work, planned))
         report = PictureReport.of(planned, Encoded(None, media_type, len(sent)))
         return Picture(sent, media_type, planned.size, planned.tokens, report)
 
@@ -366,7 +366,11 @@ def _must_be_opened(first: Probe, profile: Profile) -> bool:
 def _jobs(decision: Decision) -> list[Job[Encoded]]:
     """One a picture."""
     media = zip(decision.media, decision.plan.media, strict=True)
-    return [Job(medium.job(one), is_risky(one.probe)) for medium, pictures in media for one in pictures]
+    return [_job(medium.job(one), one) for medium, pictures in media for one in pictures]
+
+
+def _job(work: partial[T], planned: PicturePlan) -> Job[T]:
+    return Job(work, is_risky(planned.probe), max(planned.probe.size.pixels, planned.size.pixels))
 
 
 def _results(futures: Sequence[Future[T]]) -> list[T]:

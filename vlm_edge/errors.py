@@ -13,6 +13,7 @@ EdgeError
 │   │   ├── MissingDecoder         the format needs an extra that is not installed
 │   │   └── TooManyPages           a document of more pages than the profile takes
 │   ├── CorruptMedia
+│   │   └── DecoderStopped         it took too long or too much memory
 │   ├── MediaTooLarge
 │   ├── TooManyImages
 │   ├── RemoteMediaRefused
@@ -159,6 +160,13 @@ class CorruptMedia(RequestError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the picture cannot be read: {why}; send the whole, undamaged file")
+
+
+class DecoderStopped(CorruptMedia):
+    """A decoder that was ended: it took too much, or fell over the file."""
+
+    def __init__(self, why: str) -> None:
+        RequestError.__init__(self, f"the picture cannot be read: decoding it {why}; send it as JPEG or PNG")
 
 
 class MediaTooLarge(RequestError):

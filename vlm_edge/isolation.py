@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Timer
 from time import monotonic
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Generic, NamedTuple, TypeVar
 from weakref import WeakSet, finalize
 
 import msgspec
 
-from vlm_edge.errors import CorruptMedia, EdgeError, ServerError
+from vlm_edge.errors import DecoderStopped, ServerError
 
 T = TypeVar("T")
 
@@ -30,6 +30,9 @@ GRACE_S = 2.0  # a child at work ends so long after its time by itself, should n
 STACK_BYTES = 8 << 20  # counted as memory for each thread of a decoder, used or not; they start one a processor
 MIN_MEMORY_BYTES = 1 << 27  # an interpreter with its libraries takes most of it
 
+# What a child that is out of time has died of.
+_EXPIRED = tuple(-getattr(signal, name) for name in ("SIGPROF", "SIGALRM") if hasattr(signal, name))
+
 _BOOT = (
     "import sys; arguments = sys.argv[1:]; sys.path[:] = arguments[2:]; "
     "from vlm_edge.isolation import serve; serve(float(arguments[0]), int(arguments[1]))"
@@ -37,16 +40,25 @@ _BOOT = (
 
 
 class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """enabled: decoders that a thread cannot be rid of run in child processes. timeout_s: of one picture or page.
-    memory_bytes: of one child, where the system limits it (Linux)."""
+    """enabled: decoders that a thread cannot be rid of run in child processes.
+
+    cpu_s: processor time for one picture or page, and cpu_s_a_megapixel more for each million of its pixels. timeout_s:
+    the same on the clock, however busy the machine is. memory_bytes: of one child. Where the system has no such limits
+    (Windows) the clock's alone holds.
+    """
 
     enabled: bool = True
-    timeout_s: float = 10.0
-    memory_bytes: int = 1 << 30
+    cpu_s: float = 2.0
+    cpu_s_a_megapixel: float = 0.2
+    timeout_s: float = 60.0
+    memory_bytes: int = 640 << 20
 
     def __post_init__(self) -> None:
-        if not 0 < self.timeout_s <= 3_600:
-            raise ValueError("timeout_s must be more than 0 and at most 3600")
+        for name in ("cpu_s", "timeout_s"):
+            if not 0 < getattr(self, name) <= 3_600:
+                raise ValueError(f"{name} must be more than 0 and at most 3600")
+        if self.cpu_s_a_megapixel < 0:
+            raise ValueError("cpu_s_a_megapixel must not be negative")
         if self.memory_bytes < MIN_MEMORY_BYTES:
             raise ValueError(f"memory_bytes must be at least {MIN_MEMORY_BYTES}")
 
@@ -59,29 +71,30 @@ class Isolation:
         self._children = _Children(settings)
         self._end = finalize(self, self._children.close)
 
-    def run(self, work: Callable[[], T]) -> T:
-        """The result of the work in a child process, or the EdgeError it raised.
+    def run(self, work: Callable[[], T], pixels: int = 0) -> T:
+        """The result of the work on so many pixels in a child process, or the error it raised.
 
         A child may die of what an earlier file did to it: only one that is new tells of this file.
         """
         if not self.settings.enabled:
             return work()
+        task = _Task(work, self.settings.cpu_s + self.settings.cpu_s_a_megapixel * pixels / 1e6)
         child, left_s = self._children.taken(), self.settings.timeout_s
         if child.jobs:
             start_s = monotonic()
             with suppress(_Died):
-                return self._done(child, work, left_s)
+                return self._done(child, task, left_s)
             left_s -= monotonic() - start_s
             child = self._children.started()
         try:
-            return self._done(child, work, left_s)
+            return self._done(child, task, left_s)
         except _Died:
-            raise CorruptMedia("it is damaged, or takes too much memory to decode") from None
+            raise DecoderStopped("failed, or took too much memory") from None
 
-    def _done(self, child: "_Child", work: Callable[[], T], left_s: float) -> T:
+    def _done(self, child: "_Child", task: "_Task[T]", left_s: float) -> T:
         with self._children.returned(child):
-            outcome = child.do(work, left_s)
-        if isinstance(outcome, EdgeError):
+            outcome = child.do(task, left_s)
+        if isinstance(outcome, Exception):
             raise outcome
         result: T = outcome[0]
         return result
@@ -175,9 +188,13 @@ class _Died(Exception):
     pass
 
 
+class _Task(NamedTuple, Generic[T]):
+    work: Callable[[], T]
+    cpu_s: float
+
+
 class _Child:
     def __init__(self, settings: IsolationSettings) -> None:
-        self._timeout_s = settings.timeout_s
         limits = str(settings.timeout_s + GRACE_S), str(settings.memory_bytes)
         command = [sys.executable, "-c", _BOOT, *limits, *map(str, sys.path)]
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
@@ -201,23 +218,20 @@ class _Child:
         except _Died:
             raise _no_child() from None
 
-    def do(self, work: Callable[[], T], left_s: float) -> Any:
-        """A tuple of the result, or an EdgeError."""
+    def do(self, task: _Task[Any], left_s: float) -> Any:
+        """A tuple of the result, or the error that was raised."""
         self.jobs += 1
         self.sound = False
         try:
             with self._watched(left_s):
-                self._send(work)
+                self._send(task)
                 outcome = self._receive()
         except _Died:
-            if self._expired:
-                raise self._too_slow() from None
+            if self._expired or self._process.wait() in _EXPIRED:
+                raise DecoderStopped("took too long") from None
             raise
         self.sound = not self._expired
         return outcome
-
-    def _too_slow(self) -> CorruptMedia:
-        return CorruptMedia(f"it takes more than {self._timeout_s:g} s to decode; send it in a simpler form")
 
     @contextmanager
     def _watched(self, timeout_s: float) -> Iterator[None]:
@@ -234,10 +248,10 @@ class _Child:
         self._expired = True
         self.kill()
 
-    def _send(self, work: Callable[[], Any]) -> None:
+    def _send(self, task: _Task[Any]) -> None:
         assert self._process.stdin
         try:
-            _write(self._process.stdin, work)
+            _write(self._process.stdin, task)
         except OSError:
             raise _Died from None
 
@@ -303,11 +317,11 @@ def serve(timeout_s: float, memory_bytes: int) -> None:
         _limit(memory_bytes)
         _write(results, None)
         while True:
-            work = pickle.load(jobs)  # noqa: S301 - the parent wrote it
-            with _alarm(timeout_s):
-                outcome = _outcome(work)
+            task = pickle.load(jobs)  # noqa: S301 - the parent wrote it
+            with _alarms(task.cpu_s, timeout_s):
+                outcome = _outcome(task.work)
             _write(results, outcome)
-            del work, outcome
+            del task, outcome
     finally:
         os._exit(0)  # no library tidies up
 
@@ -338,18 +352,22 @@ def _limit(memory_bytes: int) -> None:
 
 
 @contextmanager
-def _alarm(timeout_s: float) -> Iterator[None]:
-    """Of this signal a process dies, even within C code."""
+def _alarms(cpu_s: float, timeout_s: float) -> Iterator[None]:
+    """Of their signals a process dies, even within C code."""
     if not hasattr(signal, "setitimer"):
         yield
         return
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
     signal.setitimer(signal.ITIMER_REAL, timeout_s)
     yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _outcome(work: Callable[[], T]) -> tuple[T] | EdgeError:
+def _outcome(work: Callable[[], T]) -> tuple[T] | Exception:
     try:
         return (work(),)
-    except EdgeError as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is for whoever waits
         return error

@@ -34,6 +34,9 @@ MAX_WEBP_SIDE = 16_383  # of the format
 # A PNG that is so many times as large as the JPEG shows a photo: scans, pages and screenshots stay below (0.6 to 3.2).
 PHOTO_RATIO = 3.5
 
+# What Pillow holds of a picture at its peak, measured; it decodes all of it before it resizes.
+EXACT_BYTES_A_PIXEL = 10
+
 POINTS_AN_INCH = 72
 
 
@@ -53,7 +56,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_total_images: int = 200
     max_image_bytes: int = 32 * 1024 * 1024
     max_image_pixels: int = 178_956_970
-    max_image_memory_bytes: int = 384 * 1024 * 1024
+    max_image_memory_bytes: int = 448 * 1024 * 1024
     max_image_tokens: int = 16_384
     max_request_tokens: int = 32_768
 
@@ -157,7 +160,7 @@ def _prompts(pictures: Sequence[PicturePlan]) -> Iterator[tuple[int | None, list
 
 
 def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits: Limits) -> PicturePlan:
-    check_source(probe, limits)
+    check_source(probe, profile, limits)
     native = native_size(probe, profile)
     tokens_before = rule.image(native)  # refuses what the model would
     if fits(probe, profile, tokens_before):
@@ -174,12 +177,16 @@ def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits:
     return PicturePlan(place, probe, target, canvas, rule.image(canvas), tokens_before)
 
 
-def check_source(probe: Probe, limits: Limits) -> None:
+def check_source(probe: Probe, profile: Profile, limits: Limits) -> None:
     """Raises MediaTooLarge for what is too large to be decoded. A page of a PDF is drawn as large as it is sent."""
-    if probe.media_type != PDF and probe.size.pixels > limits.max_image_pixels:
+    if probe.media_type == PDF:
+        return
+    if probe.size.pixels > limits.max_image_pixels:
         raise MediaTooLarge("pixels", probe.size.pixels, limits.max_image_pixels)
-    if probe.memory_bytes > limits.max_image_memory_bytes:
-        raise MediaTooLarge("bytes when it is decoded", probe.memory_bytes, limits.max_image_memory_bytes)
+    whole = EXACT_BYTES_A_PIXEL * probe.size.pixels if profile.engine == "pillow" else 0
+    held = max(probe.memory_bytes, whole)
+    if held > limits.max_image_memory_bytes:
+        raise MediaTooLarge("bytes when it is decoded", held, limits.max_image_memory_bytes)
 
 
 def check_pages(first: Probe, profile: Profile) -> None:
@@ -238,7 +245,7 @@ def fits(probe: Probe, profile: Profile, tokens: int) -> bool:
     """
     coloured = probe.srgb or profile.engine == "pillow"
     moves = probe.animated or probe.pages > 1
-    plain = probe.upright and coloured and not (probe.alpha or moves or probe.packed_text)
+    plain = probe.upright and coloured and not (probe.alpha or moves or probe.packed_text or probe.bad_metadata)
     within = probe.size.fits(profile.max_side, profile.max_pixels) and probe.size.short >= profile.min_side
     cheap = _at_most(tokens, profile.max_tokens) and _at_most(probe.file_bytes, profile.max_encoded_bytes)
     return plain and within and cheap and probe.media_type in KEPT and profile.reencode == "when_needed"

@@ -33,10 +33,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Job(NamedTuple, Generic[T]):
-    """Work as a module-level function over values that pickle, so that it can be done in a child process as well."""
+    """Work as a module-level function over values that pickle, so that it can be done in a child process as well.
+
+    pixels: that it may take time for there.
+    """
 
     work: partial[T]
     isolated: bool = False
+    pixels: int = 0
 
 
 class Workers:
@@ -55,7 +59,7 @@ class Workers:
 
     def run(self, job: Job[T]) -> T:
         """Do it now; the calling thread waits."""
-        return self._isolation.run(job.work) if job.isolated else job.work()
+        return self._isolation.run(job.work, job.pixels) if job.isolated else job.work()
 
     def submit(self, jobs: Sequence[Job[T]]) -> list[Future[T]]:
         """Start all jobs of a request, or raise Overloaded and start none."""

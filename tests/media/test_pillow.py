@@ -16,9 +16,9 @@ import cv2
 import numpy as np
 import pytest
 import pyvips
-from PIL import Image, ImageCms, ImageOps, features
+from PIL import Image, ImageOps, features
 
-from tests.media.files import ORIENTATIONS, chunk, deep_png, exif, noise, png_with, quadrants
+from tests.media.files import ORIENTATIONS, chunk, deep_png, exif, noise, png_with, quadrants, wide_profile
 from tests.samples import PHONE, ROOT, encoded, opened, picture
 from vlm_edge.errors import CorruptMedia, MissingDecoder
 from vlm_edge.geometry import Size
@@ -172,7 +172,7 @@ def test_sixteen_bits_of_grey_are_kept() -> None:
 
 
 def test_a_colour_profile_is_handed_on() -> None:
-    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    profile = wide_profile()
     data = heic(Image.new("RGB", (64, 64), "red"), icc_profile=profile)
     assert decode(data, probe_of(data, "image/heic", (64, 64))).profile == profile
 
@@ -516,8 +516,7 @@ def test_the_page_asked_for_is_taken() -> None:
 
 
 def test_colours_are_not_managed() -> None:
-    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("XYZ")).tobytes()
-    data = encoded(Image.new("RGB", (8, 8), (10, 200, 30)), "PNG", icc_profile=profile)
+    data = encoded(Image.new("RGB", (8, 8), (10, 200, 30)), "PNG", icc_profile=wide_profile())
     assert exact(data, "image/png", (8, 8)).getpixel((0, 0)) == (10, 200, 30)
 
 

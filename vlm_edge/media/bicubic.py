@@ -1,8 +1,10 @@
 """
 Bicubic: the resize of the models' own processors, value for value (numpy, imported at first use).
 
-They run on torchvision, whose kernel for eight bits came from Pillow-SIMD: weights in sixteen bits, where Pillow's have
-22 and differ in one value of a hundred. Sums of whole numbers in float64 are exact, whatever their order.
+They run on torchvision, whose kernel for eight bits came from Pillow-SIMD: weights of sixteen bits, width first. Those
+of Pillow have more bits, so that one value in some hundreds differs by a level or two; and from release 13 on it begins
+with the height where that saves work, so that many differ, by up to twenty. Sums of whole numbers in float64 are exact,
+whatever their order.
 
 Source: PyTorch, aten/src/ATen/native/cpu/UpSampleKernel.cpp, `HelperInterpCubic`.
 """

@@ -107,7 +107,8 @@ def resize(data: bytes, probe: Probe, target: Target) -> SentFile:
         if shrinks and target.kernel == "lanczos3" and probe.numbers == "unsigned":
             image = _thumbnail(data, probe, stored, tagged=_is_tagged(header, probe))
         else:
-            image = _resized(_loaded(data, probe), stored, target.kernel)
+            streamed = shrinks and probe.numbers == "unsigned"
+            image = _resized(_loaded(data, probe, "sequential" if streamed else "random"), stored, target.kernel)
         return _finished(_turned(image, probe.orientation), target)
 
 
@@ -170,8 +171,8 @@ def _thumbnail(data: bytes, probe: Probe, size: Size, *, tagged: bool) -> "pyvip
     )
 
 
-def _loaded(data: bytes, probe: Probe) -> "pyvips.Image":
-    image = vips().Image.new_from_buffer(data, _options(probe))
+def _loaded(data: bytes, probe: Probe, access: str) -> "pyvips.Image":
+    image = vips().Image.new_from_buffer(data, _options(probe), access=access)
     return image if probe.numbers == "unsigned" else _as_colours(image)
 
 

@@ -18,7 +18,7 @@ MAX_CHUNKS = 3_000
 _SAMPLES = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the kind of colour, of which 3 is a palette
 _ALPHA = (4, 6)
 
-_KEYWORD_BYTES = 80
+_KEYWORD_BYTES = 64  # longer ones are not ours; whether such a text is compressed is then taken for granted
 _XMP, _RAW_EXIF = b"XML:com.adobe.xmp", b"Raw profile type exif"  # by Adobe, and by ImageMagick before there was eXIf
 _NO_EXIF = b"damaged"
 
