@@ -8,6 +8,7 @@ Each side is an interpreter with one of the two (`make test-simd` makes the seco
 import argparse
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -120,10 +121,13 @@ def main(arguments: Sequence[str]) -> None:
         return
     from common import SHIPPED, show
 
+    corpus = os.environ.get("VLM_EDGE_CORPUS")
+    photos = Path(corpus) / "photos" if corpus else SHIPPED
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--rounds", type=int, default=5, help="how often each side runs; medians are shown")
-    parser.add_argument("--photos", type=Path, default=SHIPPED, help="folder of JPEG photos")
+    parser.add_argument("--photos", type=Path, default=photos, help="folder of JPEG photos")
     parser.add_argument("--simd", type=Path, default=SIMD, help="an interpreter with Pillow-SIMD")
     asked = parser.parse_args(arguments)
     photo = nearest(asked.photos)

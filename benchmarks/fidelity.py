@@ -26,7 +26,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 from common import MODEL, row, show
-from originals import ideal, original, pages, png_of
+from originals import ideal, original, png_of, tells_its_colours
 from PIL import Image
 
 from vlm_edge import Edge, EdgeError, Settings, Size
@@ -87,24 +87,18 @@ class Likeness(NamedTuple):
 
 
 def read_sources(corpus: Path, only: str) -> Iterator[Source]:
-    """What is read: of several pages the first, as a file of its own."""
+    """What is read: of several pages the first. A PDF has no original in pixels."""
     for file in (file for folder in READ_FOLDERS for file in sorted((corpus / folder).iterdir())):
         name = str(file.relative_to(corpus))
         if only in name and not any(script in name for script in OTHER_SCRIPTS) and file.suffix != ".pdf":
-            yield source(name, file.read_bytes())
-
-
-def source(name: str, data: bytes) -> Source:
-    found = pages(data)
-    if len(found) == 1:
-        return Source(name, data, found[0])
-    return Source(f"{name} page 1", png_of(found[0].convert("1")), found[0])
+            data = file.read_bytes()
+            yield Source(name, data, original(data))
 
 
 def photo_sources(corpus: Path, only: str) -> Iterator[Source]:
     for file in sorted((corpus / "photos").iterdir()):
-        if only in str(file.relative_to(corpus)):
-            data = file.read_bytes()
+        data = file.read_bytes()
+        if only in str(file.relative_to(corpus)) and tells_its_colours(data):
             yield Source(file.name, data, original(data))
 
 
@@ -214,7 +208,8 @@ def text_verdicts(readings: Sequence[Reading]) -> Iterator[dict[str, Any]]:
         yield row(f"text, {profile}, on average", figures, loss, f">= {AVERAGE_BAR}", loss >= AVERAGE_BAR, "")
         worst = min(found, key=lambda one: one.loss)
         short = [one for one in found if one.loss < FILE_BAR]
-        figures = f"{worst.file}; {len(short)} fall short, {sum(one.by_chance for one in short)} of them by chance"
+        named = ", ".join(f"{one.file} {one.loss:+.3f}{' by chance' * one.by_chance}" for one in short)
+        figures = f"fall short: {named or 'none'}"
         holds = all(one.by_chance for one in short)
         yield row(f"text, {profile}, on the worst file", figures, worst.loss, f">= {FILE_BAR}, or chance", holds, "")
     kept = [one for one in readings if one.action == "kept"]

@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import pypdfium2
-from PIL import Image, ImageCms, ImageOps, ImageSequence
+from PIL import Image, ImageCms, ImageOps
 
 with suppress(ImportError):
     import pillow_heif
@@ -36,12 +35,10 @@ def original(data: bytes) -> Image.Image:
     return _in_srgb(_on_white(_eight_bits(ImageOps.exif_transpose(image))), profile)
 
 
-def pages(data: bytes) -> list[Image.Image]:
-    """Every page of a TIFF; elsewhere what `original` gives."""
+def tells_its_colours(data: bytes) -> bool:
+    """Not so inks without a profile: each decoder has an idea of its own of what they look like."""
     image = Image.open(io.BytesIO(data))
-    if image.format != "TIFF":
-        return [original(data)]
-    return [_in_srgb(_on_white(_eight_bits(page.copy())), None) for page in ImageSequence.Iterator(image)]
+    return image.mode != "CMYK" or "icc_profile" in image.info
 
 
 def ideal(image: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -57,6 +54,8 @@ def png_of(image: Image.Image) -> bytes:
 
 
 def _pdf_page(data: bytes) -> Image.Image:
+    import pypdfium2
+
     page: Any = pypdfium2.PdfDocument(data)[0]
     image: Image.Image = page.render(scale=PDF_DPI / 72).to_pil()
     return image.convert("RGB")

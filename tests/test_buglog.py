@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import httpx
@@ -74,7 +74,7 @@ from vlm_edge.errors import InvalidDataUrl, TooManyImages
 from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.plan import Limits
-from vlm_edge.workers import WorkerSettings
+from vlm_edge.workers import Job, WorkerSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -959,7 +959,7 @@ def test_b140_health_is_answered_while_photos_are_under_way() -> None:
     """Base64 and pixels were worked on in the event loop, and nobody else was answered meanwhile."""
     photo = chat(image_part(encoded(Image.open(PHONE).resize((4000, 3000)), "JPEG")))
     edge, busy = Edge(Settings(workers=WorkerSettings(threads=1))), threading.Event()
-    edge.workers.submit([lambda: busy.wait(PATIENCE_S)])
+    edge.workers.submit([Job(partial(busy.wait, PATIENCE_S))])
     health = Route("/health", lambda _: PlainTextResponse("ok"))
     app = Starlette(routes=[health, Mount("/", EdgeMiddleware(Recorder(), edge=edge))])
     with (

@@ -119,7 +119,7 @@ def test_an_input_file_of_a_response_becomes_its_pages(edge: Edge) -> None:
     body = orjson.dumps(
         {"model": QWEN, "input": [{"role": "user", "content": [file, {"type": "input_text", "text": "?"}]}]}
     )
-    content = orjson.loads(edge.prepare("/v1/responses", body).body)["input"][0]["content"]
+    content = orjson.loads(bytes(edge.prepare("/v1/responses", body).body))["input"][0]["content"]
     assert [part["type"] for part in content] == ["input_image"] * 3 + ["input_text"]
     assert greys_of(*[picture_of(part["image_url"]) for part in content[:3]]) == list(GREYS)
 
@@ -137,7 +137,7 @@ def test_a_document_of_anthropics_messages_becomes_its_pages(edge: Edge, kind: s
 
 def test_where_one_picture_is_expected_a_document_of_one_page_may_stand(edge: Edge) -> None:
     one = orjson.dumps({"model": QWEN, "images": [data_url(document("PDF", (120,)), "application/pdf")]})
-    (url,) = orjson.loads(edge.prepare("/v2/embed", one).body)["images"]
+    (url,) = orjson.loads(bytes(edge.prepare("/v2/embed", one).body))["images"]
     assert greys_of(picture_of(url)) == [120]
     many = orjson.dumps({"model": QWEN, "images": [data_url(PDF, "application/pdf")]})
     with pytest.raises(UnsupportedMedia, match="3 pages where one") as caught:

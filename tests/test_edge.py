@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.media.files import animated, noise, png_header, png_with, quadrants, turned, upright
+from tests.media.files import animated, chunk, noise, png_header, png_with, quadrants, turned, upright
 from tests.samples import (
     CHAT_PATH,
     PHONE,
@@ -920,3 +920,22 @@ def test_a_uuid_may_be_anything(edge: Edge, depth: int) -> None:
         assert depth > 1_000  # Python's parser has a limit, too
     else:
         assert orjson.loads(sent[:])["messages"][0]["content"][0]["uuid"] is None
+
+
+# What libvips would get wrong, or do for nothing
+
+
+def test_a_first_frame_that_does_not_fill_its_gif_stands_in_its_place(edge: Edge) -> None:
+    """As Pillow, and so vLLM, shows it."""
+    gif = encoded(quadrants(56, 28), "GIF")
+    on_screen = gif[:6] + (112).to_bytes(2, "little") + (84).to_bytes(2, "little") + gif[10:]
+    picture = edge.picture(on_screen, "document", QWEN)
+    assert picture.size == (112, 84)
+    assert opened(picture.data).convert("RGB").tobytes() == opened(on_screen).convert("RGB").tobytes()
+
+
+def test_the_texts_of_a_png_change_nothing(edge: Edge) -> None:
+    plain = png(280, 196)
+    texts = b"".join(chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(99_999))) for _ in range(9))
+    packed = plain[:33] + texts + plain[33:]
+    assert opened(edge.picture(packed, "document", QWEN).data).tobytes() == opened(plain).tobytes()

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ from vlm_edge import Edge, EdgeError, EdgeMiddleware, Settings
 from vlm_edge.plan import Limits
 from vlm_edge.report import Report
 from vlm_edge.upload import UploadSettings
-from vlm_edge.workers import WorkerSettings
+from vlm_edge.workers import Job, WorkerSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -859,7 +860,7 @@ async def test_a_remote_picture_that_passes_stays_beside_one_that_is_resized() -
 async def test_an_overloaded_edge_asks_to_come_back_later() -> None:
     edge = Edge(Settings(workers=WorkerSettings(threads=1, max_waiting=0)))
     busy = threading.Event()
-    [work] = edge.workers.submit([lambda: busy.wait(PATIENCE_S)])
+    [work] = edge.workers.submit([Job(partial(busy.wait, PATIENCE_S))])
     async with client_of(EdgeMiddleware(Recorder(), edge=edge)) as client:
         response = await client.post(CHAT_PATH, content=PHOTO)
         assert (response.status_code, error_of(response)["code"]) == (503, "overloaded")
@@ -877,7 +878,7 @@ async def test_work_on_pixels_does_not_hold_up_the_event_loop() -> None:
     """The only worker is busy until the loop has run another task; a middleware that blocked would never end."""
     edge = Edge(Settings(workers=WorkerSettings(threads=1)))
     busy = threading.Event()
-    edge.workers.submit([lambda: busy.wait(PATIENCE_S)])
+    edge.workers.submit([Job(partial(busy.wait, PATIENCE_S))])
     async with client_of(EdgeMiddleware(Recorder(), edge=edge)) as client:
         request = asyncio.create_task(client.post(CHAT_PATH, content=PHOTO))
         while edge.workers.pending < 2:  # noqa: ASYNC110 - a number that threads change

@@ -370,7 +370,7 @@ def _jobs(decision: Decision) -> list[Job[Encoded]]:
 
 
 def _job(work: partial[T], planned: PicturePlan) -> Job[T]:
-    return Job(work, is_risky(planned.probe), max(planned.probe.size.pixels, planned.size.pixels))
+    return Job(work, is_risky(planned.probe, planned.target), max(planned.probe.size.pixels, planned.size.pixels))
 
 
 def _results(futures: Sequence[Future[T]]) -> list[T]:

@@ -1,5 +1,7 @@
 """Tests of whether a GIF is animated, which its header does not say."""
 
+import struct
+
 import pytest
 from PIL import Image
 
@@ -58,3 +60,14 @@ def test_blocks_without_end_are_not_followed() -> None:
     file = Counted(small[:-1] + b"!\xfe\1a\0" * 100_000)
     assert not probe(file).animated
     assert file.bytes <= HEAD_BYTES + SEEN_BYTES
+
+
+def test_a_first_frame_that_does_not_fill_the_picture_is_told() -> None:
+    frame = Image.new("P", (20, 10))
+    whole = encoded(frame, "GIF")
+    at = whole.index(b"\x2c")
+    assert not probed(whole).inset
+    screen = whole[:6] + struct.pack("<HH", 40, 30) + whole[10:]
+    assert (probed(screen).size, probed(screen).inset) == ((40, 30), True)
+    moved = whole[: at + 1] + struct.pack("<HH", 1, 0) + whole[at + 5 :]
+    assert probed(moved).inset

@@ -244,6 +244,14 @@ def test_inks_without_a_profile_are_those_of_common_print(edge: Edge, kind: str)
     assert np.abs(found - np.array(swop)).max() <= 25
 
 
+@pytest.mark.xfail(strict=True, reason="they are stretched as if they were measurements")
+def test_inks_said_to_be_signed_are_the_inks_they_are(edge: Edge) -> None:
+    plain = encoded(patches("CMYK", INKS), "TIFF")
+    signed = encoded(patches("CMYK", INKS), "TIFF", tiffinfo={339: (2, 2, 2, 2)})
+    assert plain != signed
+    assert difference(seen(edge, signed), seen(edge, plain)) <= 2
+
+
 # Profiles that are none
 
 
@@ -351,7 +359,13 @@ ONE_BIT = {
 }
 
 
-@pytest.mark.parametrize("make", ONE_BIT.values(), ids=ONE_BIT)
+SCALED_BY_WEBP = pytest.mark.xfail(strict=True, reason="libwebp scales while it decodes, which blurs")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(make, id=name, marks=[SCALED_BY_WEBP] * (name == "WebP")) for name, make in ONE_BIT.items()],
+)
 def test_black_and_white_shrinks_to_grey(edge: Edge, make: Callable[[], bytes]) -> None:  # B59
     data = make()
     found = seen(edge, data, "half")

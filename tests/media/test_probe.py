@@ -597,3 +597,12 @@ def test_no_file_of_the_corpus_does_harm(corpus: Path) -> None:
             probe(counted)
         assert (file.name, counted.reads <= MAX_STEPS + 1) == (file.name, True)
         assert (file.name, counted.bytes <= MAX_READ_BYTES + HEAD_BYTES) == (file.name, True)
+
+
+def test_the_preview_of_a_raw_camera_file_does_not_pass_for_the_picture() -> None:
+    """As NEF, CR2 and DNG begin: a reduced picture whose directory points to the real one."""
+    small = Image.new("RGB", (16, 12))
+    assert probed(encoded(small, "TIFF", tiffinfo={254: 1})).size == (16, 12)
+    raw = encoded(small, "TIFF", tiffinfo={254: 1, 330: 8})
+    with pytest.raises(UnsupportedMedia, match="raw camera file"):
+        probed(raw)

@@ -155,10 +155,15 @@ def test_the_values_that_reach_the_model_are_those_of_the_original(
 def test_the_processor_on_pillow_differs_by_two_levels_where_it_too_begins_with_the_width(
     differences: dict[str, list[tuple[Made, dict[str, Any]]]],
 ) -> None:
-    found = [answer for one, answer in differences["pil"] if one.after.width <= one.before.width]
+    """Pillow does unless the height shrinks more."""
+    found = [answer for one, answer in differences["pil"] if not is_flattened(one)]
     assert len(found) > 10
     assert max(answer["most"] for answer in found) < 2.01
     assert max(answer["per_mille"] for answer in found) < 30
+
+
+def is_flattened(one: Made) -> bool:
+    return one.after.height * one.before.width < one.after.width * one.before.height
 
 
 def test_the_digests_that_the_engine_is_tested_by_are_those_of_torchvision(ask: Ask) -> None:

@@ -1,5 +1,6 @@
 """GIF89a: the logical screen, and whether more than one picture follows."""
 
+import struct
 from typing import NamedTuple
 
 from vlm_edge.geometry import Size
@@ -16,6 +17,7 @@ _LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
 class Gif(NamedTuple):
     size: Size
     animated: bool
+    inset: bool  # its first picture does not fill it
 
 
 def read(file: Reader) -> Gif:
@@ -25,8 +27,19 @@ def read(file: Reader) -> Gif:
     animated = _animated(file.head, at)
     if animated is None:
         animated = _animated(file.up_to(0, SEEN_BYTES), at)
-    # Behind a long first picture, all there is to go by is whether the file is to be repeated.
-    return Gif(Size(width, height), any(name in file.head for name in _LOOPS) if animated is None else animated)
+    if animated is None:  # behind a long first picture: all there is to go by is whether the file is to be repeated
+        animated = any(name in file.head for name in _LOOPS)
+    return Gif(Size(width, height), animated, _first(file.head, at) not in (None, (0, 0, width, height)))
+
+
+def _first(data: bytes, at: int) -> tuple[int, ...] | None:
+    """Left, top, width and height of the first picture."""
+    for _ in range(MAX_BLOCKS):
+        if data[at : at + 1] != _EXTENSION:
+            break
+        at = _behind(data, at + 2)
+    found = data[at : at + 9]
+    return struct.unpack_from("<4H", found, 1) if found[:1] == _PICTURE and len(found) == 9 else None
 
 
 def _palette_bytes(flags: int) -> int:

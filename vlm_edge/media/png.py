@@ -15,6 +15,8 @@ MAGIC = b"\x89PNG\r\n\x1a\n"
 # So many chunks are looked at; what stands behind them is not needed.
 MAX_CHUNKS = 3_000
 
+_TEXTS = (b"tEXt", b"zTXt", b"iTXt")
+
 _SAMPLES = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the kind of colour, of which 3 is a palette
 _ALPHA = (4, 6)
 
@@ -74,6 +76,20 @@ def size(file: Reader, at: int) -> Size:
     if file.get(at + 12, 4) != b"IHDR":
         raise CorruptMedia("it does not begin with its header")
     return Size(*file.unpack(">II", at + 16))
+
+
+def without_texts(data: bytes) -> bytes:
+    """A PNG without its texts, which decoders unpack for nothing."""
+    pieces, at, done = [data[:8]], 8, 8
+    for _ in range(MAX_CHUNKS):
+        length, kind = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (0, b"IEND")
+        if kind == b"IEND":
+            break
+        if kind in _TEXTS:
+            pieces.append(data[done:at])
+            done = at + 12 + length
+        at += 12 + length
+    return b"".join((*pieces, data[done:]))
 
 
 def _chunks(file: Reader) -> Iterator[Chunk]:

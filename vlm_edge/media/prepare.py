@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from vlm_edge.errors import CorruptMedia, MissingDecoder
 from vlm_edge.geometry import Size
-from vlm_edge.media import pages, picture, pillow
+from vlm_edge.media import pages, picture, pillow, png
 from vlm_edge.media.picture import SentFile, Target
 from vlm_edge.media.probe import Probe, probe
 from vlm_edge.media.source import Source
@@ -18,27 +19,43 @@ def prepare(data: bytes, probe: Probe, target: Target | None) -> SentFile:
     if target is None:
         picture.verify(data, probe)
         return SentFile(data, probe.media_type)
+    if probe.packed_text:
+        data = png.without_texts(data)
     if probe.media_type == PDF:
         raster = pages.render(data, probe.page, target.size, target.background)
         return picture.resize_raster(raster, target)
     if target.exact:
-        media_type = target.encoding.media_types[0]
-        return SentFile(pillow.resize(data, probe, target.size, target.background, media_type), media_type)
+        return _exact(data, probe, target)
+    return _resized(data, probe, target)
+
+
+def _resized(data: bytes, probe: Probe, target: Target) -> SentFile:
     if is_for_pillow(probe):
         return picture.resize_raster(pillow.decode(data, probe), target)
     return picture.resize(data, probe, target)
+
+
+def _exact(data: bytes, probe: Probe, target: Target) -> SentFile:
+    """What Pillow cannot read no model's processor can, so there is nothing to be equal to."""
+    media_type = target.encoding.media_types[0]
+    try:
+        return SentFile(pillow.resize(data, probe, target.size, target.background, media_type), media_type)
+    except (CorruptMedia, MissingDecoder):
+        return _resized(data, probe, target)
 
 
 def is_for_pillow(probe: Probe) -> bool:
     """What libvips does not read: other formats, and the frames of an animation."""
     if probe.media_type not in picture.MEDIA_TYPES:
         return True
-    return probe.animated and (probe.page > 0 or probe.media_type == "image/avif")
+    # libvips takes the first frame of a GIF for all of it.
+    return probe.inset or (probe.animated and (probe.page > 0 or probe.media_type == "image/avif"))
 
 
-def is_risky(probe: Probe) -> bool:
+def is_risky(probe: Probe, target: Target | None) -> bool:
     """Whether a decoder is needed whose time and memory cannot be told from the headers."""
-    return probe.media_type == PDF or is_for_pillow(probe)
+    exact = target is not None and target.exact
+    return exact or probe.media_type == PDF or is_for_pillow(probe)
 
 
 def check_readable(probe: Probe) -> None:

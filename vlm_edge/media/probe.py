@@ -30,6 +30,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     page: int = 0  # which of `pages`, from 0
     pages: int = 1  # 0: the headers do not tell, the document has to be opened
     animated: bool = False
+    inset: bool = False  # the (first) frame does not fill the picture
     memory_bytes: int = 0  # what its decoder holds at once beside the file, estimated from above
     numbers: Numbers = "unsigned"
     alpha: bool = False
@@ -135,6 +136,7 @@ def _gif(file: Reader, _: int) -> Probe:
         size=found.size,
         file_bytes=file.size,
         animated=found.animated,
+        inset=found.inset,
         memory_bytes=memory.gif(found),
         alpha=True,
         lossless=True,
@@ -156,6 +158,8 @@ def _tiff(file: Reader, page: int) -> Probe:
     found = tiff.page(file, pages[page])
     if found.number not in _NUMBERS:
         raise UnsupportedMedia("a TIFF of complex numbers, which no one colour answers to")
+    if found.preview:
+        raise UnsupportedMedia("a raw camera file, which begins with a preview")
     turned = turn_by(found.orientation, found.xmp)
     return Probe(
         media_type="image/tiff",

@@ -9,11 +9,13 @@ from vlm_edge.errors import CorruptMedia
 from vlm_edge.geometry import Size
 from vlm_edge.media.source import HEAD_BYTES, META_BYTES, Bytes, Reader
 
+SUBFILE_TYPE, SUB_DIRECTORIES = 254, 330
 WIDTH, HEIGHT, BITS, COMPRESSION, ORIENTATION, SAMPLES = 256, 257, 258, 259, 274, 277
 STRIP_BYTES, TILE_WIDTH, TILE_HEIGHT, EXTRA_SAMPLES, SAMPLE_FORMAT, XMP = 279, 322, 323, 338, 339, 700
 # Values of them.
 UNCOMPRESSED, JPEG_COMPRESSIONS = 1, (6, 7)  # old and new JPEG
 UNSIGNED, SIGNED, FLOAT, UNKNOWN = 1, 2, 3, 4
+REDUCED = 1  # a bit of the subfile's type
 
 # The types of a field that are a number; of the others only the length is known.
 _LAYOUTS = {3: "H", 4: "I", 5: "II", 6: "b", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I", 16: "Q"}
@@ -47,6 +49,7 @@ class Page(NamedTuple):
     alpha: bool
     strip_bytes: int  # of the first strip in the file
     tile: Size | None
+    preview: bool  # of a picture that stands in a directory below
 
 
 def order_of(file: Reader) -> str:
@@ -88,6 +91,7 @@ def page(file: Reader, at: int) -> Page:
         alpha=EXTRA_SAMPLES in fields,
         strip_bytes=min(number(STRIP_BYTES), file.size),
         tile=Size(number(TILE_WIDTH), number(TILE_HEIGHT)) if TILE_WIDTH in fields else None,
+        preview=bool(number(SUBFILE_TYPE) & REDUCED) and SUB_DIRECTORIES in fields,
     )
 
 
