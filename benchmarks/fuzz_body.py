@@ -340,7 +340,7 @@ def planning(edge: Edge) -> Check:
     def is_planned(case: Case) -> None:
         found = edge.find(case.path, case.raw)
         if found is not None:
-            edge.plan(edge.open(found)
+            edge.plan(edge.open(found), [])
 
     return is_planned
 

@@ -73,6 +73,7 @@ from vlm_edge import Edge, EdgeMiddleware, Settings
 from vlm_edge.errors import InvalidDataUrl, TooManyImages
 from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
+from vlm_edge.media.profile import Profile
 from vlm_edge.plan import Limits
 from vlm_edge.workers import Job, WorkerSettings
 
@@ -85,7 +86,6 @@ B120 B121 B123 B125 B126 B127 B129 B131 B132 B134 B136 B137 B139 B140 B142 B144 
 """.split()
 
 NOT_HERE = {
-    "B23": "a bound on the bytes of one prepared picture (`max_encoded_bytes`), met by encoding it anew, is not built",
     "B149": "a picture for a model that cannot see: the gateway has one backend and does not know what it can do",
     "B151": "one model name for a text and a vision backend: the gateway has one backend",
     "B153": "keys of a cache that keep pictures apart: nothing is cached yet",
@@ -437,11 +437,11 @@ def test_b17_a_refusal_of_the_backend_passes_as_it_is_and_is_not_asked_again(*, 
 
 @pytest.fixture(scope="module")
 def history() -> list[Any]:
-    """Twenty turns, each with a picture of half a megabyte."""
-    file = encoded(noise(1344, 1008), "JPEG", quality=50)
-    assert 500_000 < len(file) < 700_000
+    """Twenty turns, each with a photo of almost a megabyte."""
+    file = PHONE.read_bytes()
+    assert 500_000 < len(file) < 900_000
     asked = {"role": "user", "content": [text_part(), image_part(file)]}
-    return [message for _ in range(20) for message in (asked, {"role": "assistant", "content": "Noise."})]
+    return [message for _ in range(20) for message in (asked, {"role": "assistant", "content": "A leaf."})]
 
 
 def test_b19_a_long_history_is_made_small_and_passes(history: list[Any], port: int, backend: Recorder) -> None:
@@ -524,6 +524,46 @@ def test_b22_a_limit_that_is_met_in_mid_upload_is_told_as_well(http: str, throug
 
 
 # Gateways: the connection
+
+
+@cache
+def heavy() -> bytes:
+    """A photo of more bytes than a backend takes of one picture."""
+    return encoded(noise(2_400, 1_800), "JPEG", quality=97)
+
+
+def bounded(max_bytes: int, **fields: Any) -> dict[str, Any]:
+    """Settings of a profile that lets pictures pass in their size, with so many bytes."""
+    large = Profile(max_side=4_096, max_pixels=1 << 24, align=False, max_encoded_bytes=max_bytes, **fields)
+    return {"profiles": {"large": large}, "default_profile": "large"}
+
+
+@pytest.mark.parametrize(("max_bytes", "kind"), [(5_000_000, "auto"), (1_000_000, "keep"), (1_000_000, "webp")])
+def test_b23_a_picture_is_encoded_again_until_it_has_few_enough_bytes(max_bytes: int, kind: Any) -> None:
+    """A picture of more bytes than the backend takes failed its turn and, being in the history, all that followed."""
+    assert len(heavy()) > 5_000_000
+    backend = Recorder()
+    with gateway(backend, **bounded(max_bytes, format=kind)) as port:
+        assert post(port, chat(image_part(heavy()))).status_code == 200
+    sent = sent_picture(backend.last.body)
+    assert max_bytes / 3 < len(sent) <= max_bytes  # and of no lower quality than it takes
+    assert opened(sent).size == (2_400, 1_800)
+
+
+def test_b23_one_that_is_within_the_bound_passes_byte_for_byte() -> None:
+    """Others were encoded anew without need."""
+    for max_bytes in (len(heavy()), 6 * len(heavy())):
+        edge = Edge(Settings(**bounded(max_bytes)))
+        assert edge.picture(heavy()).data == heavy()
+        edge.close()
+
+
+def test_b23_what_cannot_be_so_small_is_refused_and_names_its_place() -> None:
+    """The session ended with it."""
+    with gateway(Recorder(), **bounded(20_000)) as port:
+        error = refused_with(post(port, chat(text_part(), image_part(heavy()))), 400, "media_too_large")
+    assert "at most 20000 are allowed" in error["message"]
+    assert error["param"] == "messages[0].content[1]"
 
 
 async def never_left(scope: Scope, receive: Receive, send: Send) -> None:

@@ -74,7 +74,7 @@ def test_good_files_are_resized_and_broken_ones_are_told(tree: Path, tmp_path: P
         "broken/cut.jpg": "corrupt_media",
         "broken/empty.png": "corrupt_media",
         "broken/page.webp": "unsupported_media",
-        "broken/phone.heic": "unsupported_media",
+        "broken/phone.heic": "corrupt_media",
         "broken/small_cut.jpg": "corrupt_media",
     }
     assert "6 done" in run.stdout.decode()

@@ -97,7 +97,7 @@ def test_other_paths_are_the_backends(url: str, backend: Recorder) -> None:
 def test_openais_own_client_reads_answers_and_refusals(url: str) -> None:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="sk-1", max_retries=0) as client:
         assert [model.id for model in client.models.list()] == ["m"]
-        part: Any = image_part(b"%PDF-1.7")
+        part: Any = image_part(b"<svg/>")
         with pytest.raises(openai.BadRequestError) as refused:
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": [part]}])
     assert refused.value.code == "unsupported_media"
@@ -157,6 +157,8 @@ def test_an_estimate_tells_the_cost_before_and_after(url: str, backend: Recorder
         "parts": [
             {
                 "param": "messages[0].content[1]",
+                "page": 1,
+                "pages": 1,
                 "media_type": "image/jpeg",
                 "action": "resized",
                 "size_before": [3264, 2448],

@@ -447,7 +447,8 @@ def test_what_alignment_enlarges_stays_where_it_was(size: tuple[int, int]) -> No
     """The middle of a round spot, in shares of the picture."""
     spot = Image.radial_gradient("L").resize((100, 75))
     sent = opened(made(spot, a_target(size)).data).convert("L")
-    weights = [(255 - sent.getpixel((x, y)), x + 0.5, y + 0.5) for x in range(size[0]) for y in range(size[1])]
+    levels = enumerate(sent.tobytes())
+    weights = [(255 - level, at % size[0] + 0.5, at // size[0] + 0.5) for at, level in levels]
     whole = sum(weight for weight, _, _ in weights)
     middle = [sum(weight * at[axis] for weight, *at in weights) / whole / size[axis] for axis in (0, 1)]
     assert middle == pytest.approx([0.5, 0.5], abs=0.002)  # half a pixel is 0.005

@@ -158,17 +158,21 @@ def _stored(size: Size, probe: Probe) -> Size:
 
 
 def _thumbnail(data: bytes, probe: Probe, size: Size, *, tagged: bool) -> "pyvips.Image":
-    """libvips' fastest road: shrunk while it is decoded."""
-    return vips().Image.thumbnail_buffer(
-        data,
-        size.width,
-        height=size.height,
-        size="force",  # the planned size is exact; its ratio is the picture's up to alignment
-        no_rotate=True,  # libvips may read another orientation than the plan rests on
-        option_string=_options(probe),
+    """libvips' fastest road: a JPEG is shrunk while it is decoded.
+
+    Of others libvips would take what has nearly the size: the next page of a TIFF, the preview in an AVIF, and of a
+    WebP what libwebp blurs to it.
+    """
+    options = {
+        "height": size.height,
+        "size": "force",  # the planned size is exact; its ratio is the picture's up to alignment
+        "no_rotate": True,  # libvips may read another orientation than the plan rests on
         # Asked for without need, the conversion from sRGB to sRGB takes longer than all the rest.
         **({"export_profile": "srgb"} if tagged else {}),
-    )
+    }
+    if probe.media_type == "image/jpeg":
+        return vips().Image.thumbnail_buffer(data, size.width, option_string=_options(probe), **options)
+    return _loaded(data, probe, "sequential").thumbnail_image(size.width, **options)
 
 
 def _loaded(data: bytes, probe: Probe, access: str) -> "pyvips.Image":
@@ -179,9 +183,11 @@ def _loaded(data: bytes, probe: Probe, access: str) -> "pyvips.Image":
 def _as_colours(image: "pyvips.Image") -> "pyvips.Image":
     """Signed or floating-point numbers, which are no colours yet.
 
-    Three of them from 0 to 1 are linear light, as libvips takes them. Grey is taken as it is from 0 to 1 or 0 to 255.
-    Any other range is stretched to what can be seen.
+    Inks that are called signed are not. Three numbers from 0 to 1 are linear light, as libvips takes them. Grey is
+    taken as it is from 0 to 1 or 0 to 255. Any other range is stretched to what can be seen.
     """
+    if image.interpretation == "cmyk":
+        return (image < 0).ifthenelse(image + 256, image).cast("uchar").copy(interpretation="cmyk")
     image = (image == image).ifthenelse(image, 0)  # what is no number is unequal to itself
     low, high = image.min(), image.max()
     if image.interpretation == "xyz" or (image.interpretation == "scrgb" and low >= 0 and high <= 1):
