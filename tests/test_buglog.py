@@ -70,7 +70,7 @@ from tests.servers import (
     wait_until,
 )
 from vlm_edge import Edge, EdgeMiddleware, Settings
-from vlm_edge.errors import InvalidDataUrl, TooManyImages
+from vlm_edge.errors import InvalidDataUrl, MediaTooLarge, TooManyImages
 from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.media.profile import Profile
@@ -538,7 +538,7 @@ def bounded(max_bytes: int, **fields: Any) -> dict[str, Any]:
     return {"profiles": {"large": large}, "default_profile": "large"}
 
 
-@pytest.mark.parametrize(("max_bytes", "kind"), [(5_000_000, "auto"), (1_000_000, "keep"), (1_000_000, "webp")])
+@pytest.mark.parametrize(("max_bytes", "kind"), [(5_000_000, "auto"), (1_000_000, "keep")])
 def test_b23_a_picture_is_encoded_again_until_it_has_few_enough_bytes(max_bytes: int, kind: Any) -> None:
     """A picture of more bytes than the backend takes failed its turn and, being in the history, all that followed."""
     assert len(heavy()) > 5_000_000
@@ -556,6 +556,15 @@ def test_b23_one_that_is_within_the_bound_passes_byte_for_byte() -> None:
         edge = Edge(Settings(**bounded(max_bytes)))
         assert edge.picture(heavy()).data == heavy()
         edge.close()
+
+
+@pytest.mark.xfail(strict=True, reason="the engine without loss knows no bound, and makes the file larger")
+def test_b23_the_bound_holds_for_the_models_own_way_to_resize_as_well() -> None:
+    """There are more ways than one to encode a picture."""
+    edge, file = Edge(Settings(**bounded(100_000, engine="pillow"))), encoded(noise(600, 400), "JPEG")
+    assert len(file) > 100_000
+    with pytest.raises(MediaTooLarge):
+        edge.picture(file)
 
 
 def test_b23_what_cannot_be_so_small_is_refused_and_names_its_place() -> None:

@@ -437,7 +437,7 @@ def outcome(isolation: Isolation, work: Callable[[], object]) -> str:
 
 
 def test_what_takes_too_long_is_refused(isolation: Isolation) -> None:
-    said = outcome(isolation, partial(pages.render, a_form_within_itself(), 0, Size(800, 400), WHITE))
+    said = outcome(isolation, partial(pages.render, tiles_without_number(), 0, Size(800, 400), WHITE))
     assert said == DecoderStopped("took too long").message
 
 
