@@ -558,7 +558,6 @@ def test_b23_one_that_is_within_the_bound_passes_byte_for_byte() -> None:
         edge.close()
 
 
-@pytest.mark.xfail(strict=True, reason="the engine without loss knows no bound, and makes the file larger")
 def test_b23_the_bound_holds_for_the_models_own_way_to_resize_as_well() -> None:
     """There are more ways than one to encode a picture."""
     edge, file = Edge(Settings(**bounded(100_000, engine="pillow"))), encoded(noise(600, 400), "JPEG")

@@ -39,6 +39,7 @@ OURS: dict[str, str] = {
     "broken/webp_anim_16383x8000_2frames.webp": "media_too_large",  # half a gigabyte for its canvas
     "broken/decompression_bomb.ico": "media_too_large",  # by the headers of the PNG in it
     "broken/ljt_cve_2012_2806.jpg": "media_too_large",  # by its headers, damaged as they are
+    "broken/ljt_poc673.jpg": "media_too_large",  # of twelve bits, which may have fewer pixels
     "broken/ljt_poc198_3617x64508.jpg": "unsupported_media",  # it does not begin as a JPEG does
     "broken/ossfuzz_36829_3x62728.jpg": "unsupported_media",  # too thin for the model
     "broken/polyglot_gif_js.gif": "unsupported_media",  # too thin for the model

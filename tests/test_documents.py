@@ -14,7 +14,15 @@ from PIL import Image
 
 from tests.samples import CHAT_PATH, QWEN, chat, data_url, encoded, image_part, opened, picture_of, text_part
 from vlm_edge import Edge, Settings
-from vlm_edge.errors import CachedMediaRefused, CorruptMedia, EdgeError, TooManyImages, TooManyPages, UnsupportedMedia
+from vlm_edge.errors import (
+    CachedMediaRefused,
+    CorruptMedia,
+    EdgeError,
+    MediaTooLarge,
+    TooManyImages,
+    TooManyPages,
+    UnsupportedMedia,
+)
 from vlm_edge.isolation import IsolationSettings
 from vlm_edge.media.profile import Pages, Profile
 from vlm_edge.plan import Limits
@@ -140,7 +148,7 @@ def test_where_one_picture_is_expected_a_document_of_one_page_may_stand(edge: Ed
     (url,) = orjson.loads(bytes(edge.prepare("/v2/embed", one).body))["images"]
     assert greys_of(picture_of(url)) == [120]
     many = orjson.dumps({"model": QWEN, "images": [data_url(PDF, "application/pdf")]})
-    with pytest.raises(UnsupportedMedia, match="3 pages where one") as caught:
+    with pytest.raises(UnsupportedMedia, match="3 pages where one picture may stand") as caught:
         edge.prepare("/v2/embed", many)
     assert caught.value.param == "images[0]"
 
@@ -247,3 +255,20 @@ def test_without_isolation_the_same_pages_come_out(edge: Edge) -> None:
     )
     inside = made(isolation=IsolationSettings(enabled=False))
     assert inside.prepare(CHAT_PATH, body).body == edge.prepare(CHAT_PATH, body).body
+
+
+def test_a_document_that_its_headers_call_too_long_is_not_opened(edge: Edge) -> None:
+    """Nor are the others of its request."""
+    long = document("TIFF", tuple(range(20)), (8, 8))
+    closed = made()
+    closed.close()  # nothing can be opened with it
+    with pytest.raises(TooManyPages) as caught:
+        closed.prepare(CHAT_PATH, chat(image_part(PDF, "application/pdf"), image_part(long, "image/tiff")))
+    assert caught.value.param == "messages[0].content[1]"
+
+
+def test_many_pages_may_not_each_be_as_large_as_a_picture() -> None:
+    tight = made(limits=Limits(max_image_pixels=560 * 280))
+    assert tight.prepare(CHAT_PATH, chat(image_part(document("TIFF", GREYS), "image/tiff"))).report
+    with pytest.raises(MediaTooLarge, match="on its pages"):
+        tight.prepare(CHAT_PATH, chat(image_part(document("TIFF", (1, 2, 3, 4, 5)), "image/tiff")))

@@ -49,6 +49,7 @@ from vlm_edge.errors import (
     Overloaded,
     RemoteMediaFailed,
     RemoteMediaRefused,
+    ServerError,
     TextTooLarge,
     TooManyImages,
     TooManyValues,
@@ -939,3 +940,21 @@ def test_the_texts_of_a_png_change_nothing(edge: Edge) -> None:
     texts = b"".join(chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(99_999))) for _ in range(9))
     packed = plain[:33] + texts + plain[33:]
     assert opened(edge.picture(packed, "document", QWEN).data).tobytes() == opened(plain).tobytes()
+
+
+def test_a_png_of_more_chunks_than_are_looked_at_does_not_pass_as_it_came(edge: Edge) -> None:
+    """What stands behind them may be a turn, or a text that unpacks to any length."""
+    plain = png(280, 196)
+    many = (
+        plain[:33] + chunk(b"prVt", b"") * 3_001 + chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(99_999))) + plain[33:]
+    )
+    picture = edge.picture(many, "document", QWEN)
+    assert picture.report.action == "converted"
+    assert opened(picture.data).tobytes() == opened(plain).tobytes()
+
+
+def test_a_closed_edge_says_so() -> None:
+    closed = Edge()
+    closed.close()
+    with pytest.raises(ServerError, match="closed"):
+        closed.prepare(CHAT_PATH, chat(image_part(LARGE)))

@@ -5,6 +5,7 @@ import pytest
 
 from vlm_edge import errors
 from vlm_edge.errors import (
+    AnimationRefused,
     BackendTimeout,
     BackendUnavailable,
     BodyTooLarge,
@@ -22,6 +23,7 @@ from vlm_edge.errors import (
     MediaTooLarge,
     MissingDecoder,
     MissingExtra,
+    NoRoomForPages,
     Overloaded,
     PackedTooTightly,
     RemoteMediaFailed,
@@ -53,6 +55,8 @@ ANSWERS: list[tuple[EdgeError, str, int]] = [
     (ExtremeAspect(5_628, 28, 200), "unsupported_media", 400),
     (MissingDecoder("a PDF", "install the extra pdf"), "unsupported_media", 400),
     (TooManyPages(9, 8), "unsupported_media", 400),
+    (NoRoomForPages(3), "unsupported_media", 400),
+    (AnimationRefused(26), "unsupported_media", 400),
     (CorruptMedia("it is empty"), "corrupt_media", 400),
     (DecoderStopped("took too long"), "corrupt_media", 400),
     (MediaTooLarge("pixels", 400_000_000, 178_956_970), "media_too_large", 400),

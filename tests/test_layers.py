@@ -21,12 +21,13 @@ TREES = {module: ast.parse(file.read_text("utf-8")) for module, file in MODULES.
 LEVELS: list[list[str]] = [
     ["errors", "geometry", "gateway.config"],
     ["requests", "media", "tokens", "isolation", "fetch", "access"],
+    ["layout"],
     ["plan", "policies", "upload", "workers"],
     ["choice", "report", "settings", "medium"],
     ["edge"],
     ["middleware", "metrics", "gateway", "datasets", "cli", "__main__", "__init__"],
 ]
-GROUND, STAGES, PLAN, POLICY, EDGE, FACES = range(len(LEVELS))
+GROUND, STAGES, LAYOUT, PLAN, POLICY, EDGE, FACES = range(len(LEVELS))
 # The faces are built on one another, and the settings are put together from the choice of a profile.
 FAMILIAR = {("settings", "choice")}
 
@@ -115,7 +116,7 @@ def test_the_stages_meet_in_the_plan_and_the_edge_alone(stage: str) -> None:
 
 def test_the_plan_and_the_edge_are_where_they_meet() -> None:
     """That the walk above sees imports at all."""
-    assert {room_of(other)[1] for other in ours("plan")} >= {"media", "tokens"}
+    assert {room_of(other)[1] for other in ours("layout")} >= {"media", "tokens"}
     assert {room_of(other)[1] for other in ours("edge")} >= {"requests", "media", "workers", "plan"}
 
 
@@ -146,7 +147,9 @@ def test_nothing_below_the_edge_reads_the_environment_or_a_file(module: str) -> 
     assert theirs(module).isdisjoint({"pathlib", "tempfile", "socket", "subprocess", "tomllib"})
 
 
-@pytest.mark.parametrize("module", ["plan", "geometry", "choice", *[one for one in MODULES if is_in(one, "tokens")]])
+@pytest.mark.parametrize(
+    "module", ["plan", "layout", "geometry", "choice", *[one for one in MODULES if is_in(one, "tokens")]]
+)
 def test_policy_knows_no_clock_and_no_chance(module: str) -> None:
     assert theirs(module).isdisjoint({"time", "datetime", "random", "os", "threading", "asyncio", "secrets"})
 

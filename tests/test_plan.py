@@ -17,6 +17,7 @@ from vlm_edge.errors import (
     VisionBudgetExceeded,
 )
 from vlm_edge.geometry import Size
+from vlm_edge.layout import layout
 from vlm_edge.media.picture import Encoding, Target
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Pages, Profile
@@ -27,7 +28,6 @@ from vlm_edge.plan import (
     Subject,
     check_budget,
     check_bytes,
-    layout,
     max_images,
     media_types,
     plan,
@@ -126,6 +126,15 @@ def test_a_large_picture_uses_the_room_of_its_profile(size: Size, profile: Profi
 
 
 @properties
+@given(sizes, profiles, st.integers(100_000, 2_000_000))
+def test_a_canvas_is_kept_by_a_model_of_a_tighter_bound(size: Size, profile: Profile, max_pixels: int) -> None:
+    rule = lookup("qwen2_5_vl", max_pixels=max_pixels)
+    found = layout(size, profile, rule)
+    assume(found.size != found.canvas)
+    assert rule.aligned(found.canvas).pixels >= found.canvas.pixels
+
+
+@properties
 @given(sizes, shipped, rules)
 def test_the_models_processor_keeps_the_planned_size(size: Size, profile: Profile, rule: Any) -> None:
     found = planned_size(size, profile, rule)
@@ -182,13 +191,13 @@ def test_counts_are_those_of_the_rule_for_the_sizes_sent(
 
 
 @pytest.mark.parametrize("media", ["image/jpeg", "image/png", "image/webp"])
-@pytest.mark.parametrize("size", [(1, 1), (1_024, 1_024), (1_024, 17), (1_001, 999)])
+@pytest.mark.parametrize("size", [(1, 1), (27, 27), (1_024, 1_024), (105, 67), (1_001, 999)])
 def test_a_picture_inside_its_profile_is_kept(media: str, size: tuple[int, int]) -> None:  # B11
     (one,) = planned(a_probe(*size, media)).pictures
     assert (one.action, one.target, one.size) == ("kept", None, size)
 
 
-@pytest.mark.parametrize("size", [(1_025, 1_000), (100, 1_025), (4_032, 3_024)])
+@pytest.mark.parametrize("size", [(1_025, 1_000), (400, 1_025), (4_032, 3_024)])
 def test_a_picture_beyond_its_profile_is_resized(size: tuple[int, int]) -> None:
     (one,) = planned(a_probe(*size)).pictures
     assert one.action == "resized"
@@ -200,6 +209,26 @@ def test_a_picture_beyond_its_profile_is_resized(size: tuple[int, int]) -> None:
 def test_a_thin_picture_gets_a_margin_and_is_not_stretched() -> None:  # B41
     (one,) = planned(a_probe(2_000, 10)).pictures
     assert (one.content, one.size, one.action) == ((1_008, 6), (1_008, 28), "resized")
+
+
+@pytest.mark.parametrize("size", [(1_000, 10), (500, 19), (19, 500), (300, 20)])
+def test_a_thin_picture_inside_its_profile_gets_one_as_well(size: tuple[int, int]) -> None:  # B41
+    (one,) = planned(a_probe(*size)).pictures
+    assert one.content == size
+    assert one.size == tuple(-(-side // 28) * 28 for side in size)
+
+
+@properties
+@given(sizes, shipped, rules)
+def test_no_shape_is_changed_by_more_than_the_grid_is_worth(size: Size, profile: Profile, rule: Any) -> None:  # B37
+    """But for the pixel of rounding, and where the profile has no room for a margin."""
+    (one,) = planned(
+        a_probe(*size), profile=profile, model=Model("m", "f", rule), limits=Limits(max_image_pixels=1 << 40)
+    ).pictures
+    assume(one.target and one.size.pixels + one.size.long * rule.cell <= profile.max_pixels)
+    low, high = ((one.content.width + off) * size.height / ((one.content.height - off) or 1) for off in (-1, 1))
+    assert low / size.width <= 1.08
+    assert high / size.width >= 1 / 1.08 or one.content.height <= 1
 
 
 @properties
@@ -295,6 +324,17 @@ def test_a_picture_costs_no_more_tokens_than_its_profile_says(
         assert rule.image(found.canvas) <= max_tokens
 
 
+@properties
+@given(sizes, shipped, st.integers(50, 2_000))
+def test_a_bound_on_tokens_changes_no_shape(size: Size, profile: Profile, max_tokens: int) -> None:
+    """But for the pixel of rounding."""
+    found = layout(size, msgspec.structs.replace(profile, max_tokens=max_tokens), QWEN.rule).size
+    low, high = ((found.width + off) / ((found.height - off) or 1) for off in (-1, 1))
+    assume(found.short > 1)
+    assert low * size.height / size.width <= 1.08
+    assert high * size.height / size.width >= 1 / 1.08
+
+
 def test_a_bound_on_tokens_is_used_up() -> None:
     found = layout(Size(4_000, 3_000), Profile(max_tokens=1_000), QWEN.rule)
     assert 950 <= QWEN.rule.image(found.canvas) <= 1_000
@@ -381,6 +421,16 @@ def test_pages_count_as_pictures_of_their_prompt() -> None:
     assert len(plan(subjects, STANDARD, QWEN, Limits(max_images=8)).pictures) == 12
 
 
+def test_pages_count_beside_the_pictures_that_pass_unseen() -> None:
+    subjects = [Subject("a", pages_of(4))]
+    assert plan(subjects, STANDARD, QWEN, Limits(max_images=5), [0, 1]).pictures
+    for passed in ([0, 0], [0, None]):
+        with pytest.raises(TooManyImages, match="At most 5"):
+            plan(subjects, STANDARD, QWEN, Limits(max_images=5), passed)
+    with pytest.raises(TooManyImages, match="request"):
+        plan(subjects, STANDARD, QWEN, Limits(max_total_images=5), [1, 2])
+
+
 def test_and_of_their_request() -> None:
     subjects = [Subject("a", pages_of(4)), Subject("b", pages_of(4), prompt=1)]
     with pytest.raises(TooManyImages, match="request") as caught:
@@ -431,6 +481,15 @@ def test_what_a_decoder_would_hold_is_limited() -> None:  # B86
     assert planned(a_probe(400, 300, memory_bytes=1_000_000), limits=limits).tokens > 0
     with pytest.raises(MediaTooLarge, match="when it is decoded"):
         planned(a_probe(400, 300, memory_bytes=1_000_001), limits=limits)
+
+
+def test_deep_pictures_may_have_fewer_pixels_for_they_take_longer() -> None:
+    limits = Limits(max_image_pixels=12_000_000)
+    for alpha, allowed in ((False, 6_000_000), (True, 3_000_000)):
+        fields: dict[str, Any] = {"deep": True, "alpha": alpha, "srgb": False}
+        assert planned(a_probe(1_000, allowed // 1_000, **fields), limits=limits).tokens > 0
+        with pytest.raises(MediaTooLarge, match=f"at most {allowed} "):
+            planned(a_probe(1_000, allowed // 1_000 + 1, **fields), limits=limits)
 
 
 def test_the_default_limit_of_pixels_is_vllms() -> None:

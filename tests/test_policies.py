@@ -620,7 +620,7 @@ def test_all_pictures_of_a_request_together_have_a_limit_too(edges: list[Edge]) 
 def test_a_request_without_media_is_within_every_limit() -> None:
     check_images([], 0)
     check_total([], 0)
-    assert admitted({"messages": []}, images=0) == Admitted([], [], 0, 0, [])
+    assert admitted({"messages": []}, images=0) == Admitted([], [], 0, [], 0, [])
 
 
 # Values

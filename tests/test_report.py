@@ -121,6 +121,31 @@ def test_a_page_that_was_prepared_before_is_told_from_its_first_size() -> None:
     assert [(one.page, one.media_type_before) for one in second.pictures] == [(1, "image/tiff"), (2, "image/tiff")]
 
 
+def test_a_margin_of_the_first_instance_is_none_of_the_picture_in_the_second() -> None:
+    """The second shrinks a canvas, 1008x28, of which the picture takes 1008x11."""
+    first = a_report((2_000, 20))
+    small = msgspec.structs.replace(PROFILE, max_side=504)
+    probe = Probe(media_type="image/jpeg", size=Size(1_008, 28), file_bytes=900, srgb=True)
+    made = plan([Subject("messages[0].content[0]", [probe])], small, Model(QWEN, "qwen2_5_vl", RULE), Limits())
+    sent = [Encoded(None, "image/jpeg", 500)]
+    second = Report.of("small", Model(QWEN, "qwen2_5_vl", RULE), made, sent, bytes_before=9, bytes_after=5)
+    (one,) = second.following(first).pictures
+    assert one.size_before == (2_000, 20)
+    assert one.content_after == (504, 6)
+
+
+def test_pages_are_told_apart_when_old_pictures_were_dropped() -> None:
+    first = a_report_of_pages(3, 8)
+    second = msgspec.structs.replace(a_report((280, 280), (280, 280)), dropped=1).following(first)
+    assert [one.page for one in second.pictures] == [2, 3]
+    other = a_report((280, 280), (280, 280)).following(first)  # of which nobody can say which pages they are
+    assert [one.page for one in other.pictures] == [1, 1]
+
+
+def test_the_bytes_of_a_document_count_once() -> None:
+    assert [one.bytes_before for one in a_report_of_pages(3, 8).pictures] == [5_000, 0, 0]
+
+
 def test_an_estimate_is_called_one() -> None:
     assert headers(a_report((280, 280), exact=False))["x-vlm-edge-vision-tokens"] == "100; estimate"
 

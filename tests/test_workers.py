@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from vlm_edge.errors import CorruptMedia, Overloaded
+from vlm_edge.errors import CorruptMedia, Overloaded, ServerError
 from vlm_edge.isolation import Isolation, IsolationSettings
 from vlm_edge.workers import Job, Workers, WorkerSettings
 
@@ -191,6 +191,6 @@ def test_settings_without_sense_are_refused(fields: dict[str, object]) -> None:
 def test_closed_workers_take_nothing_and_count_nothing() -> None:
     workers = make(WorkerSettings(threads=1))
     workers.close()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ServerError, match="closed"):
         workers.submit([Job(partial(int))])
     assert workers.pending == 0

@@ -24,8 +24,8 @@ from vlm_edge.fetch import Fetcher, need_extra
 from vlm_edge.geometry import Size
 from vlm_edge.isolation import Isolation
 from vlm_edge.media.data_url import File
-from vlm_edge.media.prepare import check_readable, is_risky, must_be_opened, prepare, unfold
-from vlm_edge.media.probe import Probe, probe
+from vlm_edge.media.prepare import is_risky, is_risky_to_open, must_be_opened, pixels_to_decode, prepare, probe_readable
+from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
 from vlm_edge.medium import Encoded, Medium, open_media, open_pages, strings_of
 from vlm_edge.plan import (
@@ -169,7 +169,9 @@ class Edge:
             return None
         files, text_bytes = await self.fetch(found, headers), len(found.body.skeleton)
         opened = await self._aside(text_bytes, partial(self.open, found, headers, files))
+        begin = time.perf_counter()
         pages = await _results_async(self.workers.submit(self._openings(opened)))
+        opened = _later(opened, begin)
         decision = await self._aside(text_bytes, partial(self.plan, opened, pages))
         if budget:
             check_budget(decision.plan, self.settings.limits)
@@ -200,8 +202,9 @@ class Edge:
         self, found: Found, headers: Mapping[str, str] = _NO_HEADERS, files: Mapping[Path, bytes] = _NO_FILES
     ) -> Decision:
         """Probe and plan, and refuse what costs too many tokens. Touches no pixel."""
-        opened = self.open(found, headers, files)
-        decision = self.plan(opened, [self.workers.run(job) for job in self._openings(opened)])
+        opened, begin = self.open(found, headers, files), time.perf_counter()
+        pages = [self.workers.run(job) for job in self._openings(opened)]
+        decision = self.plan(_later(opened, begin), pages)
         check_budget(decision.plan, self.settings.limits)
         return decision
 
@@ -212,6 +215,9 @@ class Edge:
         begin, profile = time.perf_counter(), self._choose(found, headers)
         admitted = self._admit(found, profile, headers)
         media = open_media(found.body, admitted.ours, files, self.settings.limits)
+        for medium in media:
+            with naming(medium.part.place):
+                check_pages(medium.first, self.settings.profiles[profile])  # as far as they are known
         return Opened(found, profile, admitted, media, time.perf_counter() - begin)
 
     def plan(self, opened: Opened, pages: Sequence[Sequence[Probe]]) -> Decision:
@@ -304,17 +310,17 @@ class Edge:
         """The work to find the pages of those media whose headers do not tell."""
         profile = self.settings.profiles[opened.profile]
         media = [medium for medium in opened.media if _must_be_opened(medium.first, profile)]
-        return [Job(medium.opening(profile.pages.max), isolated=True) for medium in media]
+        return [Job(medium.opening(profile.pages.max), is_risky_to_open(medium.first)) for medium in media]
 
     def _plan(self, opened: Opened, pages: Sequence[Sequence[Probe]], model: Model) -> Plan:
         profile, found, subjects = self.settings.profiles[opened.profile], iter(pages), []
         for medium in opened.media:
             with naming(medium.part.place):
                 must = _must_be_opened(medium.first, profile)
-                probes = next(found) if must else medium.unfold(profile.pages.max)
+                probes = next(found) if must else [medium.first]
                 medium.check_room(len(probes), named=self.settings.uuid != "strip")
                 subjects.append(Subject(medium.part.place, probes, medium.part.context.prompt))
-        return plan(subjects, profile, model, self.settings.limits)
+        return plan(subjects, profile, model, self.settings.limits, opened.admitted.passed_images)
 
     def _profile(self, name: str) -> Profile:
         name = name or self.settings.default_profile
@@ -326,11 +332,10 @@ class Edge:
         """Of the first pages of a file."""
         check_bytes(len(data), self.settings.limits)
         file = File(bytes(data))
-        first = probe(file)
-        check_readable(first)
+        first = probe_readable(file)
         if _must_be_opened(first, profile):
-            return self.workers.run(Job(partial(open_pages, file, first, at_most), isolated=True))
-        return unfold(file, first, at_most)
+            return self.workers.run(Job(partial(open_pages, file, first, at_most), is_risky_to_open(first)))
+        return [first]
 
     def _planned(self, probe: Probe, profile: Profile, model: str) -> PicturePlan:
         planned = plan_picture("", probe, profile, self.settings.model(model).rule, self.settings.limits)
@@ -359,6 +364,11 @@ def _text_bytes(raw: Raw) -> int:
     return len(raw) - sum(cut.stop - cut.start for cut in find_cuts(raw))
 
 
+def _later(opened: Opened, begin: float) -> Opened:
+    """With the time that finding pages has taken since."""
+    return msgspec.structs.replace(opened, seconds=opened.seconds + time.perf_counter() - begin)
+
+
 def _must_be_opened(first: Probe, profile: Profile) -> bool:
     return must_be_opened(first, frames=profile.animation != "first")
 
@@ -370,7 +380,7 @@ def _jobs(decision: Decision) -> list[Job[Encoded]]:
 
 
 def _job(work: partial[T], planned: PicturePlan) -> Job[T]:
-    return Job(work, is_risky(planned.probe, planned.target), max(planned.probe.size.pixels, planned.size.pixels))
+    return Job(work, is_risky(planned.probe, planned.target), pixels_to_decode(planned.probe))
 
 
 def _results(futures: Sequence[Future[T]]) -> list[T]:

@@ -11,7 +11,9 @@ EdgeError
 │   ├── UnsupportedMedia
 │   │   ├── ExtremeAspect          the model's processor refuses the shape
 │   │   ├── MissingDecoder         the format needs an extra that is not installed
-│   │   └── TooManyPages           a document of more pages than the profile takes
+│   │   ├── TooManyPages           a document of more pages than the profile takes
+│   │   ├── NoRoomForPages         several pages where one picture may stand
+│   │   └── AnimationRefused
 │   ├── CorruptMedia
 │   │   └── DecoderStopped         it took too long or too much memory
 │   ├── MediaTooLarge
@@ -153,6 +155,20 @@ class TooManyPages(UnsupportedMedia):
             self, f"found a document of {found} {what}; at most {allowed} are taken; send those that matter"
         )
         self.found = f"{found} {what}"
+
+
+class NoRoomForPages(UnsupportedMedia):
+    def __init__(self, found: int) -> None:
+        RequestError.__init__(
+            self, f"found a document of {found} pages where one picture may stand; send each page in a place of its own"
+        )
+        self.found = f"{found} pages"
+
+
+class AnimationRefused(UnsupportedMedia):
+    def __init__(self, frames: int) -> None:
+        RequestError.__init__(self, f"found an animation of {frames} frames; send one frame as PNG or JPEG")
+        self.found = f"{frames} frames"
 
 
 class CorruptMedia(RequestError):

@@ -25,6 +25,7 @@ from vlm_edge.errors import DecoderStopped, ServerError
 T = TypeVar("T")
 
 MAX_JOBS = 500  # of one child: what decoders leak goes with it
+AT_ONCE_S = 0.5
 START_S = 60.0  # for a new interpreter, on a machine that is very busy
 GRACE_S = 2.0  # a child at work ends so long after its time by itself, should nobody watch it any more
 STACK_BYTES = 8 << 20  # counted as memory for each thread of a decoder, used or not; they start one a processor
@@ -49,16 +50,16 @@ class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     enabled: bool = True
     cpu_s: float = 2.0
-    cpu_s_a_megapixel: float = 0.2
+    cpu_s_a_megapixel: float = 0.1
     timeout_s: float = 60.0
-    memory_bytes: int = 640 << 20
+    memory_bytes: int = 512 << 20
 
     def __post_init__(self) -> None:
         for name in ("cpu_s", "timeout_s"):
             if not 0 < getattr(self, name) <= 3_600:
                 raise ValueError(f"{name} must be more than 0 and at most 3600")
-        if self.cpu_s_a_megapixel < 0:
-            raise ValueError("cpu_s_a_megapixel must not be negative")
+        if not 0 <= self.cpu_s_a_megapixel <= 60:
+            raise ValueError("cpu_s_a_megapixel must be 0 to 60")
         if self.memory_bytes < MIN_MEMORY_BYTES:
             raise ValueError(f"memory_bytes must be at least {MIN_MEMORY_BYTES}")
 
@@ -74,7 +75,7 @@ class Isolation:
     def run(self, work: Callable[[], T], pixels: int = 0) -> T:
         """The result of the work on so many pixels in a child process, or the error it raised.
 
-        A child may die of what an earlier file did to it: only one that is new tells of this file.
+        A child may die of what an earlier file did to it, and then does so at once: a new one tells of this file.
         """
         if not self.settings.enabled:
             return work()
@@ -82,14 +83,18 @@ class Isolation:
         child, left_s = self._children.taken(), self.settings.timeout_s
         if child.jobs:
             start_s = monotonic()
-            with suppress(_Died):
+            try:
                 return self._done(child, task, left_s)
-            left_s -= monotonic() - start_s
+            except _Died:
+                took_s = monotonic() - start_s
+            if took_s > AT_ONCE_S:
+                raise _fallen()
+            left_s -= took_s
             child = self._children.started()
         try:
             return self._done(child, task, left_s)
         except _Died:
-            raise DecoderStopped("failed, or took too much memory") from None
+            raise _fallen() from None
 
     def _done(self, child: "_Child", task: "_Task[T]", left_s: float) -> T:
         with self._children.returned(child):
@@ -282,6 +287,10 @@ class _Child:
         for end in nowhere:
             os.close(end)
         self._process.returncode = 0
+
+
+def _fallen() -> DecoderStopped:
+    return DecoderStopped("failed, or took too much memory")
 
 
 def _no_child() -> ServerError:

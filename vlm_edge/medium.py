@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import orjson
 
-from vlm_edge.errors import CachedMediaRefused, InvalidDataUrl, RemoteMediaFailed, UnsupportedMedia, naming
+from vlm_edge.errors import CachedMediaRefused, InvalidDataUrl, NoRoomForPages, RemoteMediaFailed, naming
 from vlm_edge.media import data_url
 from vlm_edge.media.data_url import File, Payload
-from vlm_edge.media.prepare import check_readable, prepare, unfold, unfold_opened
+from vlm_edge.media.prepare import prepare, probe_readable, unfold
 from vlm_edge.media.probe import Probe, probe
 from vlm_edge.media.source import Bytes
 from vlm_edge.plan import Limits, PicturePlan, check_bytes
@@ -37,18 +37,14 @@ class Medium(msgspec.Struct, frozen=True):
     place: Place
     type_place: Place | None
 
-    def unfold(self, at_most: int) -> Sequence[Probe]:
-        """Its first pages, where the headers tell of them."""
-        return unfold(self.payload, self.first, at_most)
-
     def opening(self, at_most: int) -> "partial[Sequence[Probe]]":
         """The work to find its pages, for a worker."""
         return partial(open_pages, self.payload, self.first, at_most, self.part.place)
 
     def check_room(self, pictures: int, *, named: bool) -> None:
-        """Raises UnsupportedMedia where so many pictures cannot stand; a name that is kept would be that of one."""
+        """Raises NoRoomForPages where so many pictures cannot stand; a name that is kept would be that of one."""
         if pictures > 1 and not self.part.context.picture:
-            raise UnsupportedMedia(f"a document of {pictures} pages where one picture is expected")
+            raise NoRoomForPages(pictures)
         if pictures > 1 and named and self.part.uuid is not None:
             raise CachedMediaRefused(f"a uuid for a document of {pictures} pages; leave it out")
 
@@ -106,8 +102,7 @@ def _open(
             raise RemoteMediaFailed("it was to be fetched before")
         payload = File(files[part.source]) if part.source in files else _payload(body, part, places[part.source])
         check_bytes(payload.size, limits)
-        first = probe(payload)
-        check_readable(first)
+        first = probe_readable(payload)
     return Medium(
         part=part,
         payload=payload,
@@ -147,7 +142,7 @@ def _beside(place: Place, edit: Edit) -> Place:
 def open_pages(payload: Payload | File, first: Probe, at_most: int, place: str = "") -> Sequence[Probe]:
     """A worker's job: the pages of a document, or frames of an animation, that has to be opened for them."""
     with naming(place):
-        return unfold_opened(payload.decode(), first, at_most)
+        return unfold(payload.decode(), first, at_most)
 
 
 def prepare_picture(

@@ -11,14 +11,15 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from vlm_edge.errors import (
+    AnimationRefused,
     MediaTooLarge,
     TooManyImages,
     TooManyPages,
-    UnsupportedMedia,
     VisionBudgetExceeded,
     naming,
 )
-from vlm_edge.geometry import Size, align, fit
+from vlm_edge.geometry import Size
+from vlm_edge.layout import is_stretched, layout
 from vlm_edge.media.picture import Encoding, Target
 from vlm_edge.media.prepare import PDF, may_move
 from vlm_edge.media.probe import Probe
@@ -38,6 +39,9 @@ PHOTO_RATIO = 3.5
 EXACT_BYTES_A_PIXEL = 10
 
 POINTS_AN_INCH = 72
+
+# All pages of a document may have so many times the pixels of one picture: 20 of A4 at 600 dpi.
+DOCUMENT_PIXELS = 4
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,14 +135,20 @@ class Subject(NamedTuple):
     prompt: int | None = 0
 
 
-def plan(subjects: Sequence[Subject], profile: Profile, model: Model, limits: Limits) -> Plan:
-    """The plan for the media of one request. Raises the RequestErrors of its parts."""
+def plan(
+    subjects: Sequence[Subject], profile: Profile, model: Model, limits: Limits, passed: Sequence[int | None] = ()
+) -> Plan:
+    """The plan for the media of one request. Raises the RequestErrors of its parts.
+
+    passed: the prompts of pictures that are not ours to prepare, but count as well.
+    """
     media = []
     for subject in subjects:
         with naming(subject.place):
             check_pages(subject.probes[0], profile)
+            check_document(subject.probes, limits)
             media.append([_planned(subject, probe, profile, model.rule, limits) for probe in subject.probes])
-    check_number(media, limits)
+    check_number(media, limits, passed)
     return Plan(_counted(media, model.rule))
 
 
@@ -163,7 +173,7 @@ def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits:
     check_source(probe, profile, limits)
     native = native_size(probe, profile)
     tokens_before = rule.image(native)  # refuses what the model would
-    if fits(probe, profile, tokens_before):
+    if fits(probe, profile, rule, tokens_before):
         return PicturePlan(place, probe, None, probe.size, tokens_before, tokens_before)
     size, canvas = layout(native, profile, rule)
     target = Target(
@@ -181,35 +191,48 @@ def check_source(probe: Probe, profile: Profile, limits: Limits) -> None:
     """Raises MediaTooLarge for what is too large to be decoded. A page of a PDF is drawn as large as it is sent."""
     if probe.media_type == PDF:
         return
-    if probe.size.pixels > limits.max_image_pixels:
-        raise MediaTooLarge("pixels", probe.size.pixels, limits.max_image_pixels)
+    allowed = limits.max_image_pixels // _weight(probe)
+    if probe.size.pixels > allowed:
+        raise MediaTooLarge("pixels", probe.size.pixels, allowed)
     whole = EXACT_BYTES_A_PIXEL * probe.size.pixels if profile.engine == "pillow" else 0
     held = max(probe.memory_bytes, whole)
     if held > limits.max_image_memory_bytes:
         raise MediaTooLarge("bytes when it is decoded", held, limits.max_image_memory_bytes)
 
 
+def _weight(probe: Probe) -> int:
+    """How many times the time of an ordinary pixel one of these takes to decode."""
+    return 4 if probe.deep and probe.alpha else 2 if probe.deep else 1
+
+
 def check_pages(first: Probe, profile: Profile) -> None:
     """Raises what the profile says of a document of so many pages, or of an animation."""
     if may_move(first):
         if profile.animation == "refuse" and first.pages > 1:
-            raise UnsupportedMedia(f"an animation of {first.pages} frames")
+            raise AnimationRefused(first.pages)
     elif first.pages > profile.pages.max and profile.pages.over == "refuse":
         raise TooManyPages(first.pages, profile.pages.max)
 
 
-def check_number(media: Sequence[Sequence[PicturePlan]], limits: Limits) -> None:
+def check_document(pages: Sequence[Probe], limits: Limits) -> None:
+    """Raises MediaTooLarge for many pages that are each as large as one picture may be."""
+    pixels, allowed = sum(page.size.pixels for page in pages), DOCUMENT_PIXELS * limits.max_image_pixels
+    if len(pages) > 1 and pixels > allowed:
+        raise MediaTooLarge("pixels on its pages", pixels, allowed)
+
+
+def check_number(media: Sequence[Sequence[PicturePlan]], limits: Limits, passed: Sequence[int | None] = ()) -> None:
     """Raises TooManyImages where, with all pages, a prompt or the request holds too many pictures."""
     pictures = Plan(media).pictures
-    shared = [one for one in pictures if one.prompt is None]
     for prompt, own in _prompts(pictures):
-        together = own if prompt is None else [*shared, *own]
-        if len(together) > limits.max_images:
-            with naming(together[limits.max_images].place):
-                raise TooManyImages(len(together), limits.max_images)
-    if len(pictures) > limits.max_total_images:
-        with naming(pictures[limits.max_total_images].place):
-            raise TooManyImages(len(pictures), limits.max_total_images, "request")
+        together = [one for one in pictures if one.prompt is None and prompt is not None] + own
+        found = len(together) + sum(one in (prompt, None) for one in passed)
+        if found > limits.max_images:
+            with naming(together[-1].place):
+                raise TooManyImages(found, limits.max_images)
+    if pictures and len(pictures) + len(passed) > limits.max_total_images:
+        with naming(pictures[-1].place):
+            raise TooManyImages(len(pictures) + len(passed), limits.max_total_images, "request")
 
 
 def max_images(profile: Profile, limits: Limits) -> int:
@@ -238,17 +261,28 @@ def check_budget(plan: Plan, limits: Limits) -> None:
                 raise VisionBudgetExceeded("request", tokens, limits.max_request_tokens)
 
 
-def fits(probe: Probe, profile: Profile, tokens: int) -> bool:
-    """Whether a picture is inside its profile: small enough, and nothing to turn, flatten or convert.
+def fits(probe: Probe, profile: Profile, rule: Rule, tokens: int) -> bool:
+    """Whether a picture is inside its profile: small enough, and nothing to turn, flatten, convert or pad."""
+    return (
+        profile.reencode == "when_needed"
+        and probe.media_type in KEPT
+        and _is_plain(probe, profile)
+        and _is_within(probe, profile, tokens)
+        and not is_stretched(probe.size, probe.size, profile, rule)
+    )
 
-    Models know no colour profiles, so neither does the engine that does what they would.
-    """
-    coloured = probe.srgb or profile.engine == "pillow"
+
+def _is_plain(probe: Probe, profile: Profile) -> bool:
+    """Models know no colour profiles, so neither does the engine that does what they would."""
+    coloured = probe.srgb or (profile.engine == "pillow" and not probe.deep)
     moves = probe.animated or probe.pages > 1
-    plain = probe.upright and coloured and not (probe.alpha or moves or probe.packed_text or probe.bad_metadata)
+    return probe.upright and coloured and not (probe.alpha or moves or probe.packed_text or probe.bad_metadata)
+
+
+def _is_within(probe: Probe, profile: Profile, tokens: int) -> bool:
     within = probe.size.fits(profile.max_side, profile.max_pixels) and probe.size.short >= profile.min_side
     cheap = _at_most(tokens, profile.max_tokens) and _at_most(probe.file_bytes, profile.max_encoded_bytes)
-    return plain and within and cheap and probe.media_type in KEPT and profile.reencode == "when_needed"
+    return within and cheap
 
 
 def _at_most(found: int, allowed: int | None) -> bool:
@@ -260,79 +294,6 @@ def native_size(probe: Probe, profile: Profile) -> Size:
     if probe.media_type != PDF:
         return probe.size
     return Size(*(-(-side * profile.pages.dpi // POINTS_AN_INCH) for side in probe.size))
-
-
-class Layout(NamedTuple):
-    """The size of a picture as sent, and of the canvas that it lies on, in the upper left corner."""
-
-    size: Size
-    canvas: Size
-
-
-def layout(size: Size, profile: Profile, rule: Rule) -> Layout:
-    """Inside the profile, never enlarged beyond alignment, and on the model's grid. Raises VisionBudgetExceeded."""
-    found = _layout(size, profile, rule)
-    allowed = profile.max_tokens
-    if allowed is None or rule.image(found.canvas) <= allowed:
-        return found
-    low, high = 0, min(profile.max_pixels, size.pixels)
-    while high - low > 1:
-        pixels = (low + high) // 2
-        closer = _layout(size, msgspec.structs.replace(profile, max_pixels=pixels), rule)
-        if rule.image(closer.canvas) <= allowed:
-            low, found = pixels, closer
-        else:
-            high = pixels
-    if not low:
-        raise VisionBudgetExceeded("picture", rule.image(found.canvas), allowed)
-    return found
-
-
-def _layout(size: Size, profile: Profile, rule: Rule) -> Layout:
-    if profile.engine == "pillow":
-        exact = _exact(size, profile, rule)
-        return Layout(exact, exact)
-    cell = rule.cell if profile.align else 1
-    # The box is cut to whole cells first: fitting to 1008 and not to 1024 keeps the ratio when sides are rounded.
-    side = profile.max_side // cell * cell or profile.max_side
-    fitted = fit(size, side, profile.max_pixels)
-    aligned = _aligned(fitted, cell, side, profile, rule)
-    if fitted.short < cell or aligned.short < profile.min_side:
-        return _with_margin(fitted, cell, side, profile)
-    return Layout(aligned, aligned)
-
-
-def _with_margin(fitted: Size, cell: int, side: int, profile: Profile) -> Layout:
-    """A thin picture on a canvas of whole cells, for the model would stretch it to them."""
-    least = max(cell, profile.min_side)
-    canvas = Size(*(-(-max(length, least) // cell) * cell for length in fitted))
-    inside = canvas.fits(side, profile.max_pixels)
-    return Layout(fitted, canvas if inside else fitted)
-
-
-def _aligned(fitted: Size, cell: int, side: int, profile: Profile, rule: Rule) -> Size:
-    """On the model's grid. Where the model's own bound is tighter than the profile it counts; where the model is going
-    to enlarge a picture, that is left to the model."""
-    if not profile.align:
-        return fitted
-    aligned = align(fitted, cell, side, profile.max_pixels)
-    try:
-        kept = rule.aligned(aligned)
-    except UnsupportedMedia:  # too thin, but only when rounded
-        return fitted
-    return kept if kept.width <= aligned.width and kept.height <= aligned.height else fitted
-
-
-def _exact(size: Size, profile: Profile, rule: Rule) -> Size:
-    """The size that the model's own processor would make, were its bound that of the profile."""
-    if size.fits(profile.max_side, profile.max_pixels):
-        return size  # for the model's processor, which resizes once
-    pixels = min(profile.max_pixels, max(1, profile.max_side**2 * size.short // size.long))
-    found = rule.within(pixels).aligned(size)
-    while found.long > profile.max_side and pixels > rule.cell**2:  # rounded up
-        pixels = pixels * 15 // 16
-        found = rule.within(pixels).aligned(size)
-    return found
 
 
 def encoding(probe: Probe, profile: Profile, size: Size) -> Encoding:

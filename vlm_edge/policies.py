@@ -57,6 +57,7 @@ class Admitted(msgspec.Struct, frozen=True):
     ours: Sequence[MediaPart]  # pictures to prepare
     remote: Sequence[MediaPart]  # those of them to fetch first
     passed: int
+    passed_images: Sequence[int | None]  # the prompts that the pictures among them stand in
     dropped: int  # old ones, for which a note is left
     edits: Sequence[Edit]
 
@@ -81,6 +82,7 @@ def admit(
         ours=[part for part, road in roads if road != "pass"],
         remote=[part for part, road in roads if road == "fetch"],
         passed=sum(road == "pass" for _, road in roads),
+        passed_images=[part.context.prompt for part, road in roads if road == "pass" and part.modality == "image"],
         dropped=len(dropped),
         edits=edits,
     )

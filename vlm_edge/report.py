@@ -25,8 +25,8 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
     """One picture before → after. Sizes are upright, in pixels (of a PDF's page, in points); bytes are those of the
     file, not of its base64.
 
-    page, pages: from 1, of a document or animation. size_after: as sent, with the margin that a thin picture gets;
-    content_after: of the picture on it.
+    page, pages: from 1, of a document or animation, whose bytes count with the first. size_after: as sent, with the
+    margin that a thin picture gets; content_after: of the picture on it.
     """
 
     place: str
@@ -54,7 +54,7 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
             size_before=earlier.size_before,
             bytes_before=earlier.bytes_before,
             tokens_before=earlier.tokens_before,
-            content_after=earlier.content_after if self.action == "kept" else self.content_after,
+            content_after=_scaled(earlier.content_after, self.size_before, self.content_after),
         )
 
     @property
@@ -76,7 +76,7 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
             size_before=plan.probe.size,
             size_after=plan.size,
             content_after=plan.content,
-            bytes_before=plan.probe.file_bytes,
+            bytes_before=0 if plan.probe.page else plan.probe.file_bytes,
             bytes_after=sent.size_bytes,
             tokens_before=plan.tokens_before,
             tokens_after=plan.tokens,
@@ -120,7 +120,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return msgspec.structs.replace(
             self,
-            pictures=_following(self.pictures, earlier.pictures),
+            pictures=_following(self.pictures, earlier.pictures, self.dropped),
             bytes_before=earlier.bytes_before,
             dropped=earlier.dropped + self.dropped,
             left_out=earlier.left_out + self.left_out,
@@ -141,11 +141,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return [(name, text.encode("latin-1", "replace")) for name, text in texts.items() if text]
 
 
-def _following(pictures: Sequence[PictureReport], earlier: Sequence[PictureReport]) -> Sequence[PictureReport]:
-    """Pages have become parts of their own, and what stood behind them has moved, so the order tells which is which;
-    where some were dropped, the place does."""
-    if len(pictures) == len(earlier):
-        return [one.following(first) for one, first in zip(pictures, earlier, strict=True)]
+def _scaled(content: Size, before: Size, after: Size) -> Size:
+    """What becomes of a picture on a canvas of the size `before` that is brought to `after`."""
+    sides = zip(content, after, before, strict=True)
+    return Size(*(max(1, round(side * new / old)) for side, new, old in sides))
+
+
+def _following(
+    pictures: Sequence[PictureReport], earlier: Sequence[PictureReport], dropped: int
+) -> Sequence[PictureReport]:
+    """By their places. Where pages have become parts of their own these have moved, but the order is the same, less
+    the first ones, if old pictures were dropped."""
+    if any(picture.pages > 1 for picture in earlier):
+        kept = earlier[dropped:]
+        pairs = zip(pictures, kept, strict=True) if len(pictures) == len(kept) else ()
+        return [one.following(first) for one, first in pairs] or pictures
     places = {picture.place: picture for picture in earlier}
     return [one.following(places[one.place]) if one.place in places else one for one in pictures]
 

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from vlm_edge.errors import Overloaded
+from vlm_edge.errors import Overloaded, ServerError
 from vlm_edge.isolation import Isolation
 
 T = TypeVar("T")
@@ -51,6 +51,7 @@ class Workers:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="vlm-edge")
         self._lock = Lock()
         self._pending = 0
+        self._closed = False
 
     @property
     def pending(self) -> int:
@@ -64,6 +65,8 @@ class Workers:
     def submit(self, jobs: Sequence[Job[T]]) -> list[Future[T]]:
         """Start all jobs of a request, or raise Overloaded and start none."""
         with self._lock:
+            if self._closed:
+                raise ServerError("the edge is closed")
             if self._pending and self._pending + len(jobs) > self.allowed:
                 raise Overloaded(self._pending + len(jobs), self.allowed)
             futures = [self._pool.submit(self.run, job) for job in jobs]
@@ -77,6 +80,7 @@ class Workers:
             self._pending -= 1
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._isolation.close()
 

@@ -167,6 +167,7 @@ def test_an_estimate_tells_the_cost_before_and_after(url: str, backend: Recorder
                 "tokens": TOKENS,
             }
         ],
+        "left_out": 0,
         "verdict": "accept",
         "error": None,
     }

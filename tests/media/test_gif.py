@@ -8,7 +8,7 @@ from PIL import Image
 from tests.media.files import animated, noise, probed, quadrants
 from tests.media.test_probe import Counted
 from tests.samples import encoded, opened
-from vlm_edge.media.gif import SEEN_BYTES
+from vlm_edge.media.gif import SEEN_BYTES, first_frame
 from vlm_edge.media.probe import probe
 from vlm_edge.media.source import HEAD_BYTES
 
@@ -66,8 +66,24 @@ def test_a_first_frame_that_does_not_fill_the_picture_is_told() -> None:
     frame = Image.new("P", (20, 10))
     whole = encoded(frame, "GIF")
     at = whole.index(b"\x2c")
-    assert not probed(whole).inset
+    assert not probed(whole).misread
     screen = whole[:6] + struct.pack("<HH", 40, 30) + whole[10:]
-    assert (probed(screen).size, probed(screen).inset) == ((40, 30), True)
+    assert (probed(screen).size, probed(screen).misread) == ((40, 30), True)
     moved = whole[: at + 1] + struct.pack("<HH", 1, 0) + whole[at + 5 :]
-    assert probed(moved).inset
+    assert probed(moved).misread
+
+
+def test_what_stands_behind_the_first_frame_is_cut_off() -> None:
+    frames = [quadrants(40, 30).rotate(90 * turn, expand=False) for turn in range(4)]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    cut = first_frame(data)
+    assert len(cut) < len(data)
+    assert opened(cut).convert("RGB").tobytes() == opened(data).convert("RGB").tobytes()
+    assert getattr(opened(cut), "n_frames", 1) == 1
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_a_gif_cut_within_its_first_frame_stays_as_it_is(share: float) -> None:
+    data = encoded(noise(60, 40), "GIF")
+    short = data[: int(len(data) * share)]
+    assert first_frame(short) == short

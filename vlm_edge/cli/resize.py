@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from vlm_edge.datasets.run import Item, Job, resize_all
 from vlm_edge.datasets.sources import pictures
 from vlm_edge.edge import Edge
 from vlm_edge.errors import ConfigError, UnknownProfile
+
+DOCUMENTS = ("application/pdf", "image/tiff")
 
 Source = Annotated[Path, typer.Argument(metavar="SRC", help="Folder of pictures.", exists=True, file_okay=False)]
 Target = Annotated[Path, typer.Argument(metavar="DST", help="Folder to write to; the tree of SRC is kept.")]
@@ -45,9 +48,9 @@ def command(
     _check_target(source, target, resume=resume, overwrite=overwrite, dry_run=dry_run)
     files = list(pictures(source, without=target))
     job = Job(source=source, target=target, profile=profile, model=model, resume=resume, dry_run=dry_run)
-    items = resize_all(edge, job, files, workers or os.cpu_count() or 1)
-    shown = track(items, "resizing", total=len(files), console=Console(stderr=True))
-    counted = list(shown) if dry_run else list(_written(shown, manifest or target / "manifest.jsonl"))
+    done = resize_all(edge, job, files, workers or os.cpu_count() or 1)
+    items = chain.from_iterable(track(done, "resizing", total=len(files), console=Console(stderr=True)))
+    counted = list(items) if dry_run else list(_written(items, manifest or target / "manifest.jsonl"))
     _summary(counted, exact=edge.settings.model(model).exact)
     if any(item.status == "failed" for item in counted):
         raise typer.Exit(1)
@@ -72,13 +75,22 @@ def _written(items: Iterable[Item], manifest: Path) -> Iterator[Item]:
             yield item
 
 
+def _pages_left_out(items: list[Item]) -> Iterator[int]:
+    """Of each document."""
+    last = {item.source: item.report for item in items if item.report and item.report.media_type_before in DOCUMENTS}
+    yield from (report.pages - report.page for report in last.values())
+
+
 def _summary(items: list[Item], *, exact: bool) -> None:
     for item in items:
         if item.status == "failed":
-            typer.echo(f"failed: {item.source}: {item.message}", err=True)
+            page = f", page {item.page}" if item.page else ""
+            typer.echo(f"failed: {item.source}{page}: {item.message}", err=True)
     counts = Counter(item.status for item in items)
     reports = [item.report for item in items if item.report]
     typer.echo(", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "no pictures found")
+    if left_out := sum(_pages_left_out(items)):
+        typer.echo(f"{left_out} pages left out, of documents longer than the profile takes")
     if reports:
         before, after = sum(one.tokens_before for one in reports), sum(one.tokens_after for one in reports)
         written = sum(one.bytes_after for one in reports)

@@ -46,18 +46,27 @@ def command(
 
 
 def _row(name: str, model: str, edge: Edge) -> dict[str, Any]:
-    try:
-        plans = {profile: _plans(name, profile, model, edge) for profile in edge.settings.profiles}
-    except EdgeError as error:
-        return {"picture": name, "error": error.message}
-    as_it_is = plans[edge.settings.default_profile]
+    """A profile that refuses has no number; a picture that all of them refuse is an error."""
+    plans, refusals = dict[str, Sequence[PicturePlan]](), dict[str, EdgeError]()
+    for profile in edge.settings.profiles:
+        try:
+            plans[profile] = _plans(name, profile, model, edge)
+        except EdgeError as error:
+            refusals[profile] = error
+    if not plans:
+        return {"picture": name, "error": next(iter(refusals.values())).message}
+    as_it_is = max(plans.values(), key=len)
     return {
         "picture": name,
         "size": list(as_it_is[0].probe.size),
         **({"pages": as_it_is[0].probe.pages} if as_it_is[0].probe.pages > 1 else {}),
         "tokens": sum(one.tokens_before for one in as_it_is),
-        "profiles": {profile: sum(one.tokens for one in pages) for profile, pages in plans.items()},
+        "profiles": {profile: _sum(plans.get(profile)) for profile in edge.settings.profiles},
     }
+
+
+def _sum(plans: Sequence[PicturePlan] | None) -> int | None:
+    return sum(one.tokens for one in plans) if plans else None
 
 
 def _plans(name: str, profile: str, model: str, edge: Edge) -> Sequence[PicturePlan]:
@@ -84,6 +93,6 @@ def _print(rows: list[dict[str, Any]], profiles: list[str]) -> None:
         if "error" in row:
             table.add_row(escape(row["picture"]), f"[red]{escape(row['error'])}")
         else:
-            costs = [f"{row['profiles'][profile]:,}" for profile in profiles]
+            costs = ["refused" if cost is None else f"{cost:,}" for cost in row["profiles"].values()]
             table.add_row(escape(row["picture"]), f"{Size(*row['size'])}", f"{row['tokens']:,}", *costs)
     options.console().print(table)

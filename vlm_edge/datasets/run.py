@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str
     status: Literal["done", "present", "planned", "failed"]
     target: str | None = None
+    page: int | None = None  # from 1, of a document
     report: PictureReport | None = None
     code: str | None = None
     message: str | None = None
@@ -47,11 +49,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-def resize_all(edge: Edge, job: Job, files: Iterable[Path], threads: int) -> Iterator[Item]:
-    """One Item a picture, or a page, in the order of the files. A file that fails is an Item too, and stops nothing."""
+def resize_all(edge: Edge, job: Job, files: Iterable[Path], threads: int) -> Iterator[list[Item]]:
+    """For each file, in order, one Item a picture or page. A file that fails is an Item too, and stops nothing."""
     with ThreadPoolExecutor(threads, thread_name_prefix="vlm-edge-resize") as pool:
-        for items in in_order(pool, lambda file: resize_file(edge, job, file), files, ahead=4 * threads):
-            yield from items
+        yield from in_order(pool, lambda file: resize_file(edge, job, file), files, ahead=4 * threads)
 
 
 def resize_file(edge: Edge, job: Job, file: Path) -> list[Item]:
@@ -63,33 +64,34 @@ def resize_file(edge: Edge, job: Job, file: Path) -> list[Item]:
 
 
 def _resize_page(edge: Edge, job: Job, file: Path, data: bytes, planned: PicturePlan) -> Item:
-    with _failing(file) as failed:
-        page = planned.probe.page + 1 if planned.probe.pages > 1 else None
+    page = planned.probe.page + 1 if planned.probe.pages > 1 else None
+    item = partial(Item, source=_text(file), page=page)
+    with _failing(file, page) as failed:
         targets = [named(job.source, file, media_type, page) for media_type in planned.media_types]
         present = next((target for target in targets if (job.target / target).exists()), None)
         if job.dry_run:
             report = PictureReport.of(planned, Encoded(None, " or ".join(planned.media_types), 0))
-            return Item(source=_text(file), status="planned", target=" or ".join(map(_text, targets)), report=report)
+            return item(status="planned", target=" or ".join(map(_text, targets)), report=report)
         if job.resume and present:
-            return Item(source=_text(file), status="present", target=_text(present))
+            return item(status="present", target=_text(present))
         picture = edge.make(data, planned)
         target = targets[planned.media_types.index(picture.media_type)]
         write_whole(job.target / target, picture.data)
-        return Item(source=_text(file), status="done", target=_text(target), report=picture.report)
+        return item(status="done", target=_text(target), report=picture.report)
     return failed[0]
 
 
 @contextmanager
-def _failing(file: Path) -> Iterator[list[Item]]:
+def _failing(file: Path, page: int | None = None) -> Iterator[list[Item]]:
     """Gives a list in which, should the work on the file fail, an Item says so."""
     items: list[Item] = []
     try:
         yield items
     except EdgeError as error:
-        items.append(Item(source=_text(file), status="failed", code=error.code, message=error.message))
+        items.append(Item(source=_text(file), page=page, status="failed", code=error.code, message=error.message))
     except OSError as error:
         why = error.strerror or "cannot be read"
-        items.append(Item(source=_text(file), status="failed", code="os_error", message=why))
+        items.append(Item(source=_text(file), page=page, status="failed", code="os_error", message=why))
 
 
 def _read(path: Path) -> bytes:

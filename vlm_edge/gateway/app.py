@@ -95,6 +95,7 @@ def _estimate(decision: Decision | None, edge: Edge) -> dict[str, Any]:
         "tokens": decision.plan.tokens,
         "allowed": limits.max_request_tokens,
         "parts": [_part(picture) for picture in decision.plan.pictures],
+        "left_out": decision.plan.left_out,
         "verdict": "refuse" if refusal else "accept",
         "error": refusal,
     }

@@ -10,7 +10,7 @@ from vlm_edge.media.source import Reader
 SEEN_BYTES = 196_608
 MAX_BLOCKS = 4_096
 
-_EXTENSION, _PICTURE = b"\x21", b"\x2c"
+_EXTENSION, _PICTURE, _TRAILER = b"\x21", b"\x2c", b"\x3b"
 _LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
 
 
@@ -42,6 +42,19 @@ def _first(data: bytes, at: int) -> tuple[int, ...] | None:
     return struct.unpack_from("<4H", found, 1) if found[:1] == _PICTURE and len(found) == 9 else None
 
 
+def first_frame(data: bytes) -> bytes:
+    """A GIF that ends behind its first picture; as it came where that does not show."""
+    at = 13 + _palette_bytes(data[10])
+    for _ in range(MAX_BLOCKS):
+        if data[at : at + 1] != _EXTENSION:
+            break
+        at = _behind(data, at + 2)
+    if data[at : at + 1] != _PICTURE or len(data) < at + 11:
+        return data
+    at = _behind(data, at + 11 + _palette_bytes(data[at + 9]), len(data))
+    return data[:at] + _TRAILER if at <= len(data) else data
+
+
 def _palette_bytes(flags: int) -> int:
     return 3 * 2 << (flags & 7) if flags & 0x80 else 0
 
@@ -63,9 +76,9 @@ def _animated(data: bytes, at: int) -> bool | None:
     return None
 
 
-def _behind(data: bytes, at: int) -> int:
+def _behind(data: bytes, at: int, most: int = MAX_BLOCKS) -> int:
     """The place behind a chain of blocks, each of which begins with its length."""
-    for _ in range(MAX_BLOCKS):
+    for _ in range(most):
         if at >= len(data) or not data[at]:
             break
         at += 1 + data[at]

@@ -70,7 +70,7 @@ def read(file: Reader) -> Jpeg:
         in_scan,
         _joined(file, metadata[_EXIF], len(_EXIF)),
         _joined(file, metadata[_XMP][-1:], len(_XMP)),
-        _joined(file, metadata[_ICC][:1], len(_ICC)),
+        _joined(file, metadata[_ICC][:1], len(_ICC) + 2),  # which piece it is, of how many
     )
 
 

@@ -28,7 +28,7 @@ LOADERS = ("Jpeg", "Png", "Webp", "Nsgif", "Tiff", "Heif")
 MEDIA_TYPES = frozenset(f"image/{kind}" for kind in ("jpeg", "png", "webp", "gif", "tiff", "avif"))
 
 # Quality is lowered by so much at a time, and no further, for a file that has to be smaller.
-QUALITY_STEP, LEAST_QUALITY = 8, 10
+QUALITY_STEP, LEAST_QUALITY = 5, 10
 
 _loading = Lock()
 
@@ -105,7 +105,7 @@ def resize(data: bytes, probe: Probe, target: Target) -> SentFile:
         stored = _stored(target.size, probe)
         shrinks = stored.width <= header.width and stored.height <= header.height
         if shrinks and target.kernel == "lanczos3" and probe.numbers == "unsigned":
-            image = _thumbnail(data, probe, stored, tagged=_is_tagged(header, probe))
+            image = _in_colours(data, probe, stored, tagged=_is_tagged(header, probe))
         else:
             streamed = shrinks and probe.numbers == "unsigned"
             image = _resized(_loaded(data, probe, "sequential" if streamed else "random"), stored, target.kernel)
@@ -155,6 +155,16 @@ def _is_tagged(header: "pyvips.Image", probe: Probe) -> bool:
 def _stored(size: Size, probe: Probe) -> Size:
     """The size, in the file, of what has this size upright."""
     return size.turned() if probe.orientation >= 5 else size
+
+
+def _in_colours(data: bytes, probe: Probe, size: Size, *, tagged: bool) -> "pyvips.Image":
+    """A profile that cannot be followed counts as none: bad metadata never fails a good picture."""
+    try:
+        return _thumbnail(data, probe, size, tagged=tagged)
+    except vips().Error:
+        if not tagged:
+            raise
+        return _thumbnail(data, probe, size, tagged=False)
 
 
 def _thumbnail(data: bytes, probe: Probe, size: Size, *, tagged: bool) -> "pyvips.Image":
@@ -235,6 +245,7 @@ def _scaled(image: "pyvips.Image", size: Size, scales: tuple[float, float]) -> "
         odx=-0.5,
         ody=-0.5,
         extend="copy",
+        premultiplied=True,
         interpolate=vips().Interpolate.new("bicubic"),
     )
 
@@ -328,11 +339,24 @@ def _small(image: "pyvips.Image", file: SentFile, encoding: Encoding) -> SentFil
     if allowed is None or len(file.data) <= allowed:
         return file
     for media_type in encoding.media_types:
-        for quality in range(encoding.quality, LEAST_QUALITY - 1, -QUALITY_STEP) if media_type != "image/png" else ():
-            file = _written(image, media_type, encoding, quality)
-            if len(file.data) <= allowed:
-                return file
-    raise MediaTooLarge("bytes as it would be sent", len(file.data), allowed)
+        if media_type != "image/png":
+            file = _lowered(image, media_type, encoding, allowed)
+    if len(file.data) > allowed:
+        raise MediaTooLarge("bytes as it would be sent", len(file.data), allowed)
+    return file
+
+
+def _lowered(image: "pyvips.Image", media_type: str, encoding: Encoding, allowed: int) -> SentFile:
+    """Of the highest quality that is small enough, found by halves; of the least where none is."""
+    qualities = range(min(encoding.quality, LEAST_QUALITY), encoding.quality + 1, QUALITY_STEP)
+    best = _written(image, media_type, encoding, qualities[0])
+    low, high = 0, len(qualities)
+    while high - low > 1:
+        middle = (low + high) // 2
+        file = _written(image, media_type, encoding, qualities[middle])
+        low, high = (middle, high) if len(file.data) <= allowed else (low, middle)
+        best = file if low == middle else best
+    return best
 
 
 def _written(image: "pyvips.Image", media_type: str, encoding: Encoding, quality: int) -> SentFile:

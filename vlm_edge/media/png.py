@@ -12,8 +12,10 @@ from vlm_edge.media.source import HEAD_BYTES, META_BYTES, Reader
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 
-# So many chunks are looked at; what stands behind them is not needed.
+# So many chunks are looked at. A file with more does not pass as it came.
 MAX_CHUNKS = 3_000
+_UNSEEN = b""
+MAX_CHUNKS_TO_STRIP = 200_000
 
 _TEXTS = (b"tEXt", b"zTXt", b"iTXt")
 
@@ -64,7 +66,7 @@ def read(file: Reader) -> Png:
         interlaced=interlace != 0,
         alpha=colour in _ALPHA or b"tRNS" in last,
         animated=b"acTL" in last,
-        packed_text=packed_text,
+        packed_text=packed_text or _UNSEEN in last,
         exif=_exif(file, last),
         xmp=_text(file, last[_XMP]) if _XMP in last else b"",
         profile=_profile(file, last[b"iCCP"]) if b"iCCP" in last else None,
@@ -81,7 +83,7 @@ def size(file: Reader, at: int) -> Size:
 def without_texts(data: bytes) -> bytes:
     """A PNG without its texts, which decoders unpack for nothing."""
     pieces, at, done = [data[:8]], 8, 8
-    for _ in range(MAX_CHUNKS):
+    for _ in range(MAX_CHUNKS_TO_STRIP):
         length, kind = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (0, b"IEND")
         if kind == b"IEND":
             break
@@ -89,10 +91,13 @@ def without_texts(data: bytes) -> bytes:
             pieces.append(data[done:at])
             done = at + 12 + length
         at += 12 + length
+    else:
+        raise CorruptMedia("it has too many chunks")
     return b"".join((*pieces, data[done:]))
 
 
 def _chunks(file: Reader) -> Iterator[Chunk]:
+    """Those that do not hold pixels; and an _UNSEEN one for all that stands behind too many."""
     at = 8
     for _ in range(MAX_CHUNKS):
         if at + 8 > file.size:
@@ -103,6 +108,7 @@ def _chunks(file: Reader) -> Iterator[Chunk]:
         if kind != b"IDAT" and at + 8 + length <= file.size:
             yield Chunk(kind, at + 8, length)
         at += 12 + length
+    yield Chunk(_UNSEEN, at, 0)
 
 
 def _keyword(file: Reader, chunk: Chunk) -> tuple[bytes, bool]:

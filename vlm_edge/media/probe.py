@@ -13,11 +13,14 @@ import msgspec
 
 from vlm_edge.errors import CorruptMedia, UnsupportedMedia
 from vlm_edge.geometry import Size
-from vlm_edge.media import bitmap, gif, isobmff, jpeg, jpeg2000, jxl, memory, png, tiff, webp
+from vlm_edge.media import bitmap, gif, icc, isobmff, jpeg, jpeg2000, jxl, memory, png, tiff, webp
 from vlm_edge.media.orientation import turn, turn_by
 from vlm_edge.media.source import Reader, Source
 
 Numbers = Literal["unsigned", "signed", "float"]
+
+
+SNIFFED_BYTES = 128
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,14 +33,15 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     page: int = 0  # which of `pages`, from 0
     pages: int = 1  # 0: the headers do not tell, the document has to be opened
     animated: bool = False
-    inset: bool = False  # the (first) frame does not fill the picture
+    misread: bool = False  # by libvips: a GIF whose first frame does not fill it, a TIFF in YCbCr or Lab
     memory_bytes: int = 0  # what its decoder holds at once beside the file, estimated from above
     numbers: Numbers = "unsigned"
     alpha: bool = False
     lossless: bool = False
+    deep: bool = False  # more than eight bits
     # Eight bits, grey or RGB, in sRGB as far as the headers tell: no colour has to be converted.
     srgb: bool = False
-    # Text compressed within a PNG: small here, it may be large for who opens the file.
+    # Text compressed within a PNG, or where it cannot be seen: small here, it may be large for who opens the file.
     packed_text: bool = False
     # Metadata that make other readers give up a good picture.
     bad_metadata: bool = False
@@ -45,6 +49,12 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def upright(self) -> bool:
         return self.orientation == 1
+
+
+def media_type_of(source: Source) -> str:
+    """By its first bytes; "" for what is no known picture."""
+    head = source.read(0, SNIFFED_BYTES)
+    return next((media_type for magic, media_type, _ in READERS if magic.match(head)), "")
 
 
 def probe(source: Source, page: int = 0) -> Probe:
@@ -55,7 +65,7 @@ def probe(source: Source, page: int = 0) -> Probe:
     file = Reader(source)
     if not file.size:
         raise CorruptMedia("it is empty")
-    for magic, read in READERS:
+    for magic, _, read in READERS:
         if magic.match(file.head):
             return _read(read, file, page)
     raise UnsupportedMedia(_name_of(file.head))
@@ -74,11 +84,6 @@ def _read(read: _Read, file: Reader, page: int) -> Probe:
     return found
 
 
-def _is_srgb(profile: bytes) -> bool:
-    """Whether an ICC profile calls itself sRGB."""
-    return b"sRGB" in profile or b"s\0R\0G\0B" in profile
-
-
 def _jpeg(file: Reader, _: int) -> Probe:
     found = jpeg.read(file)
     turned = turn(found.exif, found.xmp)
@@ -89,7 +94,8 @@ def _jpeg(file: Reader, _: int) -> Probe:
         file_bytes=file.size,
         orientation=turned.orientation,
         memory_bytes=memory.jpeg(found),
-        srgb=plain and (not found.profile or _is_srgb(found.profile)),
+        deep=found.frame.precision > 8,
+        srgb=plain and (not found.profile or icc.is_srgb(found.profile)),
         bad_metadata=turned.damaged,
     )
 
@@ -106,7 +112,8 @@ def _png(file: Reader, _: int) -> Probe:
         memory_bytes=memory.png(found),
         alpha=found.alpha,
         lossless=True,
-        srgb=found.depth <= 8 and (found.profile is None or _is_srgb(found.profile)),
+        deep=found.depth > 8,
+        srgb=found.depth <= 8 and (found.profile is None or icc.is_srgb(found.profile)),
         packed_text=found.packed_text,
         bad_metadata=turned.damaged,
     )
@@ -124,7 +131,7 @@ def _webp(file: Reader, _: int) -> Probe:
         memory_bytes=memory.webp(found),
         alpha=found.alpha,
         lossless=found.lossless,
-        srgb=found.profile is None or _is_srgb(found.profile),
+        srgb=found.profile is None or icc.is_srgb(found.profile),
         bad_metadata=turned.damaged,
     )
 
@@ -136,7 +143,7 @@ def _gif(file: Reader, _: int) -> Probe:
         size=found.size,
         file_bytes=file.size,
         animated=found.animated,
-        inset=found.inset,
+        misread=found.inset,
         memory_bytes=memory.gif(found),
         alpha=True,
         lossless=True,
@@ -169,6 +176,8 @@ def _tiff(file: Reader, page: int) -> Probe:
         pages=len(pages),
         memory_bytes=memory.tiff(found),
         numbers=_NUMBERS[found.number],
+        deep=found.bits > 8,
+        misread=found.misread,
         alpha=found.alpha,
         lossless=found.compression not in tiff.JPEG_COMPRESSIONS,
     )
@@ -257,21 +266,27 @@ def _pdf(file: Reader, _: int) -> Probe:
     return Probe(media_type="application/pdf", size=Size(1, 1), file_bytes=file.size, pages=0, lossless=True)
 
 
-READERS: tuple[tuple[re.Pattern[bytes], _Read], ...] = (
-    (re.compile(rb"\xff\xd8\xff"), _jpeg),
-    (re.compile(re.escape(png.MAGIC)), _png),
-    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), _webp),
-    (re.compile(rb"GIF8[79]a"), _gif),
-    (re.compile(rb"II\*\0|MM\0\*"), _tiff),
-    (re.compile(rb".{4}ftyp(?:avif|(?:mif1|miaf).{4}(?:.{4}){0,15}avif)", re.DOTALL), _avif),
-    (re.compile(rb".{4}ftypavis", re.DOTALL), _avif_sequence),
-    (re.compile(rb".{4}ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL), _heic),
-    (re.compile(rb"BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL), _bmp),
-    (re.compile(rb"\0\0\x01\0"), _ico),
-    (re.compile(rb"P[1-6]\s"), _pnm),
-    (re.compile(rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"), _jpeg2000),
-    (re.compile(rb"\0\0\0\x0cJXL \r\n\x87\n|\xff\x0a"), _jxl),
-    (re.compile(rb"%PDF-"), _pdf),
+READERS: tuple[tuple[re.Pattern[bytes], str, _Read], ...] = (
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg", _jpeg),
+    (re.compile(re.escape(png.MAGIC)), "image/png", _png),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp", _webp),
+    (re.compile(rb"GIF8[79]a"), "image/gif", _gif),
+    (re.compile(rb"II\*\0|MM\0\*"), "image/tiff", _tiff),
+    (re.compile(rb".{4}ftyp(?:avif|(?:mif1|miaf).{4}(?:.{4}){0,15}avif)", re.DOTALL), "image/avif", _avif),
+    (re.compile(rb".{4}ftypavis", re.DOTALL), "image/avif", _avif_sequence),
+    (re.compile(rb".{4}ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL), "image/heic", _heic),
+    (re.compile(rb"BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL), "image/bmp", _bmp),
+    (re.compile(rb"\0\0\x01\0"), "image/x-icon", _ico),
+    (re.compile(rb"P[1-6]\s"), "image/x-portable-anymap", _pnm),
+    (re.compile(rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"), "image/jp2", _jpeg2000),
+    (re.compile(rb"\0\0\0\x0cJXL \r\n\x87\n|\xff\x0a"), "image/jxl", _jxl),
+    (re.compile(rb"(?:\xef\xbb\xbf)?\s*%PDF-"), "application/pdf", _pdf),
+)
+
+# Behind a byte order mark, a declaration, comments and a document type.
+_SVG = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!--.*?-->\s*|<!DOCTYPE svg.*?>\s*)*<(?:\w+:)?svg",
+    re.DOTALL | re.IGNORECASE,
 )
 
 # What else people send; a refusal says what it found.
@@ -288,7 +303,8 @@ KNOWN: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"P[7fF]\s"), "a PAM or PFM picture"),
     (re.compile(rb"%!PS|\xc5\xd0\xd3\xc6"), "a PostScript file"),
     (re.compile(rb"PK\x03\x04|\xd0\xcf\x11\xe0"), "an Office file or archive"),
-    (re.compile(rb"\s*(?:<\?xml.*?)?<svg", re.DOTALL | re.IGNORECASE), "an SVG drawing"),
+    (_SVG, "an SVG drawing"),
+    (re.compile(rb"\x1f\x8b"), "a gzip file"),
     (re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype )?html", re.IGNORECASE), "an HTML page"),
 )
 

@@ -30,7 +30,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dpi: int = 200
 
     def __post_init__(self) -> None:
-        _between("pages.max", self.max, 1, 1_000)
+        _between("pages.max", self.max, 1, 199)  # of a TIFF 200 are counted
         _between("pages.dpi", self.dpi, 18, 1_200)
 
 

@@ -10,18 +10,19 @@ from vlm_edge.geometry import Size
 from vlm_edge.media.source import HEAD_BYTES, META_BYTES, Bytes, Reader
 
 SUBFILE_TYPE, SUB_DIRECTORIES = 254, 330
-WIDTH, HEIGHT, BITS, COMPRESSION, ORIENTATION, SAMPLES = 256, 257, 258, 259, 274, 277
+WIDTH, HEIGHT, BITS, COMPRESSION, COLOURS, ORIENTATION, SAMPLES = 256, 257, 258, 259, 262, 274, 277
 STRIP_BYTES, TILE_WIDTH, TILE_HEIGHT, EXTRA_SAMPLES, SAMPLE_FORMAT, XMP = 279, 322, 323, 338, 339, 700
 # Values of them.
 UNCOMPRESSED, JPEG_COMPRESSIONS = 1, (6, 7)  # old and new JPEG
 UNSIGNED, SIGNED, FLOAT, UNKNOWN = 1, 2, 3, 4
+YCBCR, LAB = 6, 8
 REDUCED = 1  # a bit of the subfile's type
 
 # The types of a field that are a number; of the others only the length is known.
 _LAYOUTS = {3: "H", 4: "I", 5: "II", 6: "b", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I", 16: "Q"}
 _BYTES = {1: 1, 2: 1, 7: 1, **{kind: struct.calcsize("<" + layout) for kind, layout in _LAYOUTS.items()}}
 # Pages are counted this far, and so many tags are looked at; no honest file has more.
-MAX_PAGES = 1_000
+MAX_PAGES = 200
 MAX_TAGS = 512
 
 
@@ -49,7 +50,13 @@ class Page(NamedTuple):
     alpha: bool
     strip_bytes: int  # of the first strip in the file
     tile: Size | None
+    colours: int
     preview: bool  # of a picture that stands in a directory below
+
+    @property
+    def misread(self) -> bool:
+        """libvips takes YCbCr that is not within JPEG for RGB, and Lab for damage."""
+        return self.colours == LAB or (self.colours == YCBCR and self.compression not in JPEG_COMPRESSIONS)
 
 
 def order_of(file: Reader) -> str:
@@ -91,6 +98,7 @@ def page(file: Reader, at: int) -> Page:
         alpha=EXTRA_SAMPLES in fields,
         strip_bytes=min(number(STRIP_BYTES), file.size),
         tile=Size(number(TILE_WIDTH), number(TILE_HEIGHT)) if TILE_WIDTH in fields else None,
+        colours=number(COLOURS),
         preview=bool(number(SUBFILE_TYPE) & REDUCED) and SUB_DIRECTORIES in fields,
     )
 

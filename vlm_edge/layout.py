@@ -1,0 +1,112 @@
+"""
+Layout: the size of a picture as sent, inside its profile and on the model's grid. A pure function on sizes.
+
+One factor scales both sides. The grid may change the shape by as little as its own rounding; a picture that it would
+stretch, thin or small, lies on a canvas of whole cells instead.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vlm_edge.errors import UnsupportedMedia, VisionBudgetExceeded
+from vlm_edge.geometry import Size, align, fit
+from vlm_edge.media.profile import Profile
+from vlm_edge.tokens.rules import Rule
+
+# One side may be so much longer or shorter than the other asks for.
+MAX_DISTORTION = 0.08
+
+
+class Layout(NamedTuple):
+    """The size of a picture, and of the canvas that it lies on, in the upper left corner."""
+
+    size: Size
+    canvas: Size
+
+
+def layout(size: Size, profile: Profile, rule: Rule) -> Layout:
+    """Never enlarged beyond alignment. Raises VisionBudgetExceeded where the profile allows too few tokens for any."""
+    found = _layout(size, profile, rule, profile.max_pixels)
+    allowed = profile.max_tokens
+    if allowed is None or rule.image(found.canvas) <= allowed:
+        return found
+    low, high = 0, min(profile.max_pixels, size.pixels)
+    while high - low > 1:
+        pixels = (low + high) // 2
+        closer = _layout(size, profile, rule, pixels)
+        if rule.image(closer.canvas) <= allowed:
+            low, found = pixels, closer
+        else:
+            high = pixels
+    if not low:
+        raise VisionBudgetExceeded("picture", rule.image(found.canvas), allowed)
+    return found
+
+
+def is_stretched(size: Size, sent: Size, profile: Profile, rule: Rule) -> bool:
+    """Whether the model, sent a thin picture or one brought to its grid, would see another shape than that of `size`.
+
+    Any other the model resizes as it always does.
+    """
+    thin, on_grid = sent.short < rule.cell < sent.long / 2, not any(side % rule.cell for side in sent)
+    if profile.engine == "pillow" or not profile.align or not (thin or on_grid):
+        return False
+    try:
+        made = rule.aligned(sent)
+    except UnsupportedMedia:  # too thin
+        return True
+    change = made.width * size.height / (made.height * size.width)
+    return max(change, 1 / change) > 1 + MAX_DISTORTION
+
+
+def _layout(size: Size, profile: Profile, rule: Rule, pixels: int) -> Layout:
+    """Of about so many pixels, or fewer."""
+    if profile.engine == "pillow":
+        exact = _exact(size, profile.max_side, pixels, rule)
+        return Layout(exact, exact)
+    cell = rule.cell if profile.align else 1
+    # The box is cut to whole cells first: fitting to 1008 and not to 1024 keeps the ratio when sides are rounded.
+    side = profile.max_side // cell * cell or profile.max_side
+    fitted = fit(size, side, pixels)
+    aligned = _aligned(fitted, side, profile, rule)
+    if aligned.short >= profile.min_side and not is_stretched(size, aligned, profile, rule):
+        return Layout(aligned, aligned)
+    inside = (canvas for canvas in _canvases(fitted, cell, profile) if canvas.fits(side, profile.max_pixels))
+    canvas = next(inside, None)
+    if canvas is None:
+        return Layout(aligned, aligned)
+    kept = rule.aligned(canvas).pixels
+    if kept >= canvas.pixels:
+        return Layout(fitted, canvas)
+    return _layout(size, profile, rule, min(pixels, kept) * 15 // 16)  # the model's own bound is tighter
+
+
+def _canvases(fitted: Size, cell: int, profile: Profile) -> Iterator[Size]:
+    """Of whole cells; with the shorter side of the profile, or without where there is no room for that."""
+    for least in (max(cell, profile.min_side), cell):
+        yield Size(*(-(-max(length, least) // cell) * cell for length in fitted))
+
+
+def _aligned(fitted: Size, side: int, profile: Profile, rule: Rule) -> Size:
+    """On the model's grid. Where the model's own bound is tighter than the profile it counts; where the model is going
+    to enlarge a picture, that is left to the model."""
+    if not profile.align:
+        return fitted
+    aligned = align(fitted, rule.cell, side, profile.max_pixels)
+    try:
+        kept = rule.aligned(aligned)
+    except UnsupportedMedia:  # too thin, but only when rounded
+        return fitted
+    return kept if kept.width <= aligned.width and kept.height <= aligned.height else fitted
+
+
+def _exact(size: Size, max_side: int, max_pixels: int, rule: Rule) -> Size:
+    """The size that the model's own processor would make, were its bound this one."""
+    if size.fits(max_side, max_pixels):
+        return size  # for the model's processor, which resizes once
+    pixels = min(max_pixels, max(1, max_side**2 * size.short // size.long))
+    found = rule.within(pixels).aligned(size)
+    while found.long > max_side and pixels > rule.cell**2:  # rounded up
+        pixels = pixels * 15 // 16
+        found = rule.within(pixels).aligned(size)
+    return found
