@@ -17,6 +17,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from tests.media.files import animated, chunk, noise, png_header, png_with, quadrants, turned, upright
 from tests.samples import (
@@ -958,3 +959,23 @@ def test_a_closed_edge_says_so() -> None:
     closed.close()
     with pytest.raises(ServerError, match="closed"):
         closed.prepare(CHAT_PATH, chat(image_part(LARGE)))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lzma"])
+def test_a_tiff_of_a_compression_that_libvips_lacks_is_read(compression: str, edge: Edge) -> None:
+    data = encoded(quadrants(280, 196), "TIFF", compression=compression)
+    assert opened(edge.picture(data, "document", QWEN).data).convert("RGB").tobytes() == opened(data).tobytes()
+
+
+def progressive(scans: int, side: int) -> bytes:
+    """A grey JPEG that repeats its last scan."""
+    data = encoded(Image.new("L", (side, side), 90), "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    return data[:last] + data[last:-2] * scans + data[-2:]
+
+
+def test_a_jpeg_of_too_many_scans_is_neither_kept_nor_made(edge: Edge) -> None:
+    assert edge.picture(encoded(Image.new("L", (560, 560)), "JPEG", progressive=True), "standard").report
+    for side in (560, 2_800):
+        with pytest.raises(CorruptMedia, match="scans over"):
+            edge.picture(progressive(200, side), "standard")

@@ -284,14 +284,34 @@ def test_a_child_is_used_again_but_not_for_ever(isolation: Isolation) -> None:
 
 
 @ONLY_LINUX
-def test_calls_at_once_have_a_child_each_and_few_are_kept(isolation: Isolation, tmp_path: Path) -> None:
+def test_calls_at_once_have_a_child_each_and_few_are_kept(tmp_path: Path) -> None:
     """None of them ends before all have begun."""
     count = 2 * (os.cpu_count() or 1) + 1
+    isolation = Isolation(IsolationSettings(cpu_s=LONG_S, timeout_s=LONG_S), at_once=count)
     with ThreadPoolExecutor(count) as pool:
         works = [partial(wait_for_others, tmp_path, count) for _ in range(count)]
         seen = set(pool.map(isolation.run, works))
     assert len(seen) == count
     assert len([pid for pid in seen if Path(f"/proc/{pid}").exists()]) == os.cpu_count()
+    isolation.close()
+
+
+def test_no_more_children_are_at_work_than_may_be(tmp_path: Path) -> None:
+    isolation = Isolation(IsolationSettings(timeout_s=LONG_S), at_once=2)
+    with ThreadPoolExecutor(6) as pool:
+        most = max(pool.map(isolation.run, [partial(count_at_work, tmp_path) for _ in range(12)]))
+    assert 1 <= most <= 2
+    isolation.close()
+
+
+def count_at_work(folder: Path) -> int:
+    """How many others have begun and not ended."""
+    mine = folder / str(os.getpid())
+    mine.touch()
+    time.sleep(0.05)
+    found = len(list(folder.iterdir()))
+    mine.unlink()
+    return found
 
 
 def wait_for_others(folder: Path, count: int) -> int:

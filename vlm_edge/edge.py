@@ -140,7 +140,8 @@ class Edge:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
-        self.workers = Workers(self.settings.workers, Isolation(self.settings.isolation))
+        at_once = self.settings.workers.threads
+        self.workers = Workers(self.settings.workers, Isolation(self.settings.isolation, at_once))
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="vlm-edge-reader")
         if self._fetches:
             need_extra()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock, Timer
+from threading import BoundedSemaphore, Lock, Timer
 from time import monotonic
 from typing import IO, Any, Generic, NamedTuple, TypeVar
 from weakref import WeakSet, finalize
@@ -67,8 +67,10 @@ class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class Isolation:
     """Work is a partial of a module-level function over values that pickle, and so does its result."""
 
-    def __init__(self, settings: IsolationSettings) -> None:
+    def __init__(self, settings: IsolationSettings, at_once: int = 0) -> None:
+        """at_once: how many children may be at work (0: one a processor)."""
         self.settings = settings
+        self._free = BoundedSemaphore(at_once or os.cpu_count() or 1)
         self._children = _Children(settings)
         self._end = finalize(self, self._children.close)
 
@@ -79,6 +81,10 @@ class Isolation:
         """
         if not self.settings.enabled:
             return work()
+        with self._free:
+            return self._run(work, pixels)
+
+    def _run(self, work: Callable[[], T], pixels: int) -> T:
         task = _Task(work, self.settings.cpu_s + self.settings.cpu_s_a_megapixel * pixels / 1e6)
         child, left_s = self._children.taken(), self.settings.timeout_s
         if child.jobs:

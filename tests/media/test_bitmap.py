@@ -235,3 +235,9 @@ def test_any_flipped_byte_or_cut_gives_a_probe_or_a_refusal(data: bytes, drawn: 
 )
 def test_real_files_are_read(corpus: Path, file: str, size: tuple[int, int]) -> None:
     assert probed((corpus / file).read_bytes()).size == Size(*size)
+
+
+def test_a_comment_without_an_end_is_read_once() -> None:
+    """Tried from each of its signs it would hold up the event loop."""
+    with pytest.raises(CorruptMedia):
+        probed(b"P3\n10 10\n255\n"[:2] + b"\n" + b"#" * 8_192)

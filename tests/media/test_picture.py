@@ -517,3 +517,24 @@ def test_threads_that_load_libvips_at_once_all_get_their_picture() -> None:
     for _ in range(3):
         run = subprocess.run([sys.executable, "-c", FIRST_PICTURES, PHONE], capture_output=True, text=True, check=False)
         assert (run.returncode, run.stdout) == (0, "{Size(width=448, height=336)}\n"), run.stderr
+
+
+# TIFF of unusual numbers
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_one_number_that_is_none_does_not_spoil_the_others(value: float) -> None:
+    ramp = Image.linear_gradient("L").convert("F")
+    ramp.putpixel((3, 4), value)
+    found = seen(encoded(ramp, "TIFF"))
+    assert (found.getpixel((9, 0)), found.getpixel((9, 255))) == ((0, 0, 0), (255, 255, 255))
+
+
+def test_numbers_too_wide_for_a_colour_come_out_from_black_to_white() -> None:
+    """Of 32 bits; Pillow writes them as signed, which one field says."""
+    ramp = Image.linear_gradient("L").convert("I").point(lambda value: value * 1_000_000 + 0)
+    data = encoded(ramp, "TIFF")
+    unsigned = data.replace(b"\x53\x01\x03\x00\x01\x00\x00\x00\x02", b"\x53\x01\x03\x00\x01\x00\x00\x00\x01")
+    assert unsigned != data
+    found = seen(unsigned)
+    assert (found.getpixel((9, 0)), found.getpixel((9, 255))) == ((0, 0, 0), (255, 255, 255))

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from PIL import Image
@@ -19,14 +19,11 @@ from tests.media.files import exif, noise, quadrants
 from tests.media.test_pillow import TORCHVISION
 from tests.samples import PICTURES, encoded, picture
 from tests.vllm.environment import Environment
-from vlm_edge import Edge, Size
+from vlm_edge import Edge, Profile, Settings, Size
 from vlm_edge.edge import Picture
-from vlm_edge.media.pillow import resize
-from vlm_edge.media.probe import probe
-from vlm_edge.media.source import Bytes
+from vlm_edge.settings import ModelSettings
 from vlm_edge.tokens import lookup
 
-WHITE = (255, 255, 255)
 MODELS = {"qwen2_5_vl": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3_vl": "Qwen/Qwen3-VL-8B-Instruct"}
 # Two that shrink most of the pictures, and one that enlarges the small ones.
 LIMITS = [(3_136, 200_704), (3_136, 1_003_520), (600_000, 1_003_520)]
@@ -108,14 +105,22 @@ def made(pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list
     """What the engine makes of each picture, once for a family; limits and formats take turns."""
     folder, all_made = tmp_path_factory.mktemp("ours"), []
     for index, original in enumerate(pictures):
-        limits, media_type = LIMITS[index % 3], ("image/png", "image/webp")[index % 2]
+        limits = LIMITS[index % 3]
+        edge = Edge(exact(limits, ("png", "webp")[index % 2]))
         for family in MODELS:
-            data, ours = original.read_bytes(), folder / f"{index}_{family}.{media_type[6:]}"
-            found = probe(Bytes(data))
-            size = lookup(family, min_pixels=limits[0], max_pixels=limits[1]).aligned(found.size)
-            ours.write_bytes(resize(data, found, size, WHITE, media_type))
-            all_made.append(Made(original, ours, family, limits, found.size, size))
+            one, ours = edge.picture(original.read_bytes(), model=family), folder / f"{index}_{family}"
+            ours.write_bytes(one.data)
+            all_made.append(Made(original, ours, family, limits, one.report.size_before, one.size))
+        edge.close()
     return all_made
+
+
+def exact(limits: tuple[int, int], kind: Literal["png", "webp"]) -> Settings:
+    """The exact engine, for models of these limits."""
+    profile = Profile(engine="pillow", max_side=65_500, max_pixels=limits[1], format=kind)
+    params: dict[str, int | float] = {"min_pixels": limits[0], "max_pixels": limits[1]}
+    models = {family: ModelSettings(family=family, params=params) for family in MODELS}
+    return Settings(profiles={"exact": profile}, default_profile="exact", models=models)
 
 
 @pytest.fixture(scope="module")

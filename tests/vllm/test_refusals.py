@@ -19,7 +19,7 @@ past_the_gateway = pytest.mark.parametrize("service", ["gateway"], indirect=True
 INVALID = {
     "invalid_json": b'{"model": "tiny-vlm", "messages": [',
     "invalid_data_url": asking({"type": "image_url", "image_url": {"url": "data:image/png;base64,not+base64!"}}),
-    "unsupported_media": asking(image_part(b"%PDF-1.7 and so on")),
+    "unsupported_media": asking(image_part(b"<svg/>")),
     "corrupt_media": asking(image_part(jpeg(600, 400)[:-400])),
     "remote_media_refused": asking({"type": "image_url", "image_url": {"url": "http://192.0.2.1/photo.jpg"}}),
 }

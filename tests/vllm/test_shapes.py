@@ -59,6 +59,7 @@ COMPLAINTS = {
 UTF_8 = "JSON is UTF-8 (RFC 8259): the edge refuses the encodings that Python's parser knows besides"
 PROMPT = "vLLM reads it where prompts may come embedded, and here they may not"
 PAIRS = "vLLM takes the first pair of keys that fits; the edge prepares what stands under any of them"
+DOCUMENT = "vLLM drops a document in the answer of a tool without a word; the edge makes pictures of it"
 EMBEDDED = '{"type": "prompt_embeds", "data": "AAAA"}'
 
 # Shapes that the edge reads otherwise than vLLM: it finds more, or refuses.
@@ -68,6 +69,7 @@ DIFFERENCES: dict[str, str] = {
     f"chat /v1/chat/completions reasoning {EMBEDDED}": PROMPT,
     f"chat /v1/chat/completions reasoning_content {EMBEDDED}": PROMPT,
     f"chat /invocations reasoning {EMBEDDED}": PROMPT,
+    "chat /v1/messages a document in a result": DOCUMENT,
     "pooling /score queries documents items": PAIRS,
     "pooling /score queries items documents": PAIRS,
     "pooling /score data_1 data_2 documents": PAIRS,

@@ -82,7 +82,7 @@ def _icon(file: Reader, entry: int) -> _Icon:
 
 # PNM
 
-_COMMENT = re.compile(rb"#[^\r\n]*[\r\n]")
+_COMMENT = re.compile(rb"#[^\r\n]*(?:[\r\n]|\Z)")
 _HEADER = re.compile(rb"P([1-6])\s+(\d{1,10})\s+(\d{1,10})(?:\s+(\d{1,5}))?\s")
 _BITMAPS, _GREY = (b"1", b"4"), (b"1", b"2", b"4", b"5")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from vlm_edge.errors import CorruptMedia
 from vlm_edge.geometry import Size
-from vlm_edge.media.source import HEAD_BYTES, Reader
+from vlm_edge.media.source import HEAD_BYTES, Bytes, Reader
 
 _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)
@@ -72,6 +72,16 @@ def read(file: Reader) -> Jpeg:
         _joined(file, metadata[_XMP][-1:], len(_XMP)),
         _joined(file, metadata[_ICC][:1], len(_ICC) + 2),  # which piece it is, of how many
     )
+
+
+def scans(data: bytes) -> int:
+    """Of a JPEG whose rows are known only at its end, how many scans refine them; 1 of any other."""
+    file = Reader(Bytes(data))
+    if not read(file).whole:
+        return 1
+    first = next(segment.at for segment in _segments(file) if segment.marker == _SOS)
+    end = data.find(b"\xff\xd9", first)  # within scans no marker is followed by anything but a zero
+    return 1 + data.count(b"\xff\xda", first, end if end >= 0 else len(data))
 
 
 def _frame(file: Reader, segment: Segment) -> Frame:

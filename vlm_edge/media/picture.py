@@ -191,14 +191,14 @@ def _loaded(data: bytes, probe: Probe, access: str) -> "pyvips.Image":
 
 
 def _as_colours(image: "pyvips.Image") -> "pyvips.Image":
-    """Signed or floating-point numbers, which are no colours yet.
+    """Signed, wide or floating-point numbers, which are no colours yet.
 
     Inks that are called signed are not. Three numbers from 0 to 1 are linear light, as libvips takes them. Grey is
     taken as it is from 0 to 1 or 0 to 255. Any other range is stretched to what can be seen.
     """
     if image.interpretation == "cmyk":
         return (image < 0).ifthenelse(image + 256, image).cast("uchar").copy(interpretation="cmyk")
-    image = (image == image).ifthenelse(image, 0)  # what is no number is unequal to itself
+    image = ((image - image) == 0).ifthenelse(image, 0)  # but for infinity and what is no number
     low, high = image.min(), image.max()
     if image.interpretation == "xyz" or (image.interpretation == "scrgb" and low >= 0 and high <= 1):
         return image.colourspace("srgb")

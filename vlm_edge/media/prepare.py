@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vlm_edge.errors import CorruptMedia, MediaTooLarge, MissingDecoder
+from vlm_edge.errors import CorruptMedia, DecoderStopped, MediaTooLarge, MissingDecoder
 from vlm_edge.geometry import Size
-from vlm_edge.media import gif, pages, picture, pillow, png
+from vlm_edge.media import gif, jpeg, pages, picture, pillow, png
 from vlm_edge.media.picture import SentFile, Target
 from vlm_edge.media.probe import Probe, media_type_of, probe
 from vlm_edge.media.source import Bytes, Source
@@ -14,11 +14,15 @@ from vlm_edge.media.source import Bytes, Source
 PDF = "application/pdf"
 # Formats of which a file may hold anything: tiles and strips without number, pictures beside the one that is shown.
 RISKY = frozenset({PDF, "image/tiff", "image/avif"})
+# Of a progressive JPEG, and these times its pixels: a photo of 100 megapixels in ten scans.
+MAX_SCANS, MAX_SCANNED_PIXELS = 100, 1_200_000_000
 SLOW = frozenset({"image/avif", "image/heic", "image/jxl", "image/jp2"})
 
 
 def prepare(data: bytes, probe: Probe, target: Target | None) -> SentFile:
     """The file to send; without a target, `data` themselves, when they are whole. Raises CorruptMedia and the like."""
+    if probe.media_type == "image/jpeg":
+        _check_scans(jpeg.scans(data), probe)
     if target is None:
         picture.verify(data, probe)
         return SentFile(data, probe.media_type)
@@ -29,6 +33,12 @@ def prepare(data: bytes, probe: Probe, target: Target | None) -> SentFile:
     if target.exact:
         return _exact(data, probe, target)
     return _resized(data, probe, target)
+
+
+def _check_scans(scans: int, probe: Probe) -> None:
+    """Each goes over the whole picture; encoders make some ten."""
+    if scans > MAX_SCANS or (scans > 1 and scans * probe.size.pixels > MAX_SCANNED_PIXELS):
+        raise DecoderStopped(f"would take {scans} scans over {probe.size.pixels} pixels")
 
 
 def _relieved(data: bytes, probe: Probe) -> bytes:
@@ -43,13 +53,18 @@ def _relieved(data: bytes, probe: Probe) -> bytes:
 def _resized(data: bytes, probe: Probe, target: Target) -> SentFile:
     if is_for_pillow(probe):
         return picture.resize_raster(pillow.decode(data, probe), target)
-    return picture.resize(data, probe, target)
+    try:
+        return picture.resize(data, probe, target)
+    except CorruptMedia:
+        if probe.media_type != "image/tiff":
+            raise
+        return picture.resize_raster(pillow.decode(data, probe), target)  # some compressions Pillow alone knows
 
 
 def _exact(data: bytes, probe: Probe, target: Target) -> SentFile:
     """What Pillow cannot read, or not as colours, no model's processor can: there is nothing to be equal to."""
     media_type, allowed = target.encoding.media_types[0], target.encoding.max_bytes
-    if probe.numbers != "unsigned":
+    if probe.numbers != "unsigned" or (probe.deep and probe.media_type == "image/tiff"):
         return _resized(data, probe, target)
     try:
         sent = pillow.resize(data, probe, target.size, target.background, media_type)

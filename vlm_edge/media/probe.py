@@ -17,7 +17,7 @@ from vlm_edge.media import bitmap, gif, icc, isobmff, jpeg, jpeg2000, jxl, memor
 from vlm_edge.media.orientation import turn, turn_by
 from vlm_edge.media.source import Reader, Source
 
-Numbers = Literal["unsigned", "signed", "float"]
+Numbers = Literal["unsigned", "wide", "signed", "float"]
 
 
 SNIFFED_BYTES = 128
@@ -165,6 +165,8 @@ def _tiff(file: Reader, page: int) -> Probe:
     found = tiff.page(file, pages[page])
     if found.number not in _NUMBERS:
         raise UnsupportedMedia("a TIFF of complex numbers, which no one colour answers to")
+    if found.colours in tiff.OTHER_LABS:
+        raise UnsupportedMedia("a TIFF in a kind of Lab that no decoder here reads")
     if found.preview:
         raise UnsupportedMedia("a raw camera file, which begins with a preview")
     turned = turn_by(found.orientation, found.xmp)
@@ -175,7 +177,7 @@ def _tiff(file: Reader, page: int) -> Probe:
         orientation=turned.orientation,
         pages=len(pages),
         memory_bytes=memory.tiff(found),
-        numbers=_NUMBERS[found.number],
+        numbers="wide" if found.bits > 16 and _NUMBERS[found.number] == "unsigned" else _NUMBERS[found.number],
         deep=found.bits > 8,
         misread=found.misread,
         alpha=found.alpha,

@@ -15,7 +15,7 @@ STRIP_BYTES, TILE_WIDTH, TILE_HEIGHT, EXTRA_SAMPLES, SAMPLE_FORMAT, XMP = 279, 3
 # Values of them.
 UNCOMPRESSED, JPEG_COMPRESSIONS = 1, (6, 7)  # old and new JPEG
 UNSIGNED, SIGNED, FLOAT, UNKNOWN = 1, 2, 3, 4
-YCBCR, LAB = 6, 8
+YCBCR, LAB, OTHER_LABS = 6, 8, (9, 10)
 REDUCED = 1  # a bit of the subfile's type
 
 # The types of a field that are a number; of the others only the length is known.
