@@ -979,3 +979,14 @@ def test_a_jpeg_of_too_many_scans_is_neither_kept_nor_made(edge: Edge) -> None:
     for side in (560, 2_800):
         with pytest.raises(CorruptMedia, match="scans over"):
             edge.picture(progressive(200, side), "standard")
+
+
+def test_a_png_that_passes_is_one_that_pillow_reads(edge: Edge) -> None:
+    """The checksum of a text is wrong, which libvips does not mind."""
+    plain = png(280, 196)
+    wrong = plain[:33] + chunk(b"tEXt", b"a\0b")[:-1] + b"?" + plain[33:]
+    with pytest.raises((SyntaxError, OSError)):
+        opened(wrong)
+    picture = edge.picture(wrong, "document", QWEN)
+    assert (picture.data, picture.report.action) == (plain, "kept")
+    assert edge.picture(plain, "document", QWEN).data == plain

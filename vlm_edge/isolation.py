@@ -52,7 +52,7 @@ class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     cpu_s: float = 2.0
     cpu_s_a_megapixel: float = 0.1
     timeout_s: float = 60.0
-    memory_bytes: int = 512 << 20
+    memory_bytes: int = 448 << 20
 
     def __post_init__(self) -> None:
         for name in ("cpu_s", "timeout_s"):

@@ -40,6 +40,7 @@ from tests.samples import PHONE, TRANSPARENT, TURNED, encoded, jpeg, opened, pic
 from vlm_edge.errors import CorruptMedia, EdgeError, UnsupportedMedia
 from vlm_edge.geometry import Size
 from vlm_edge.media import data_url
+from vlm_edge.media.jpeg import scans
 from vlm_edge.media.probe import Probe, probe
 from vlm_edge.media.source import HEAD_BYTES, MAX_READ_BYTES, MAX_STEPS, Bytes
 
@@ -606,3 +607,23 @@ def test_the_preview_of_a_raw_camera_file_does_not_pass_for_the_picture() -> Non
     raw = encoded(small, "TIFF", tiffinfo={254: 1, 330: 8})
     with pytest.raises(UnsupportedMedia, match="raw camera file"):
         probed(raw)
+
+
+def grey_scans(*between: bytes) -> bytes:
+    """A progressive JPEG with segments put in before its last scan."""
+    data = encoded(Image.new("L", (64, 64), 90), "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    return data[:last] + b"".join(between) + data[last:]
+
+
+def test_scans_are_counted_to_the_end_of_the_picture_and_no_further() -> None:
+    plain = grey_scans()
+    assert scans(plain) == plain.count(b"\xff\xda") > 1
+    assert scans(plain + plain) == scans(plain)
+    assert scans(grey_scans(b"\xff\xfe\x00\x04\xff\xd9", b"\xff\xfe\x00\x04\xff\xda")) == scans(plain)
+    assert scans(encoded(Image.new("L", (64, 64)), "JPEG")) == 1
+
+
+def test_a_progressive_jpeg_without_a_scan_has_none_to_count() -> None:
+    plain = grey_scans()
+    assert scans(plain[: plain.index(b"\xff\xda")]) == 1

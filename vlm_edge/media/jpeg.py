@@ -13,6 +13,8 @@ _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)
 _EOI, _SOS = 0xD9, 0xDA
 _MARKER = re.compile(rb"\xff[^\xff\0]")
+_IN_SCAN = re.compile(rb"\xff[^\0\xff\xd0-\xd7]")  # what ends the data of a scan
+MAX_SCANS_COUNTED = 10_000
 _ALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a segment
 
 _EXIF, _XMP, _ICC = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0", b"ICC_PROFILE\0"
@@ -77,11 +79,14 @@ def read(file: Reader) -> Jpeg:
 def scans(data: bytes) -> int:
     """Of a JPEG whose rows are known only at its end, how many scans refine them; 1 of any other."""
     file = Reader(Bytes(data))
-    if not read(file).whole:
+    first = next((segment for segment in _segments(file) if segment.marker == _SOS), None)
+    if first is None or not read(file).whole:
         return 1
-    first = next(segment.at for segment in _segments(file) if segment.marker == _SOS)
-    end = data.find(b"\xff\xd9", first)  # within scans no marker is followed by anything but a zero
-    return 1 + data.count(b"\xff\xda", first, end if end >= 0 else len(data))
+    count, at = 1, first.at + first.length
+    while (found := _IN_SCAN.search(data, at)) and found[0][1] != _EOI and count < MAX_SCANS_COUNTED:
+        count += found[0][1] == _SOS
+        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2])
+    return count
 
 
 def _frame(file: Reader, segment: Segment) -> Frame:

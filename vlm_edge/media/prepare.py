@@ -25,7 +25,7 @@ def prepare(data: bytes, probe: Probe, target: Target | None) -> SentFile:
         _check_scans(jpeg.scans(data), probe)
     if target is None:
         picture.verify(data, probe)
-        return SentFile(data, probe.media_type)
+        return SentFile(png.sound(data) if probe.media_type == "image/png" else data, probe.media_type)
     data = _relieved(data, probe)
     if probe.media_type == PDF:
         raster = pages.render(data, probe.page, target.size, target.background)
@@ -56,7 +56,7 @@ def _resized(data: bytes, probe: Probe, target: Target) -> SentFile:
     try:
         return picture.resize(data, probe, target)
     except CorruptMedia:
-        if probe.media_type != "image/tiff":
+        if probe.media_type != "image/tiff" or probe.deep:
             raise
         return picture.resize_raster(pillow.decode(data, probe), target)  # some compressions Pillow alone knows
 

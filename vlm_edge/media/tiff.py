@@ -55,8 +55,10 @@ class Page(NamedTuple):
 
     @property
     def misread(self) -> bool:
-        """libvips takes YCbCr that is not within JPEG for RGB, and Lab for damage."""
-        return self.colours == LAB or (self.colours == YCBCR and self.compression not in JPEG_COMPRESSIONS)
+        """libvips takes YCbCr that is not within JPEG for RGB, and Lab of eight bits for damage."""
+        return (self.colours == LAB and self.bits <= 8) or (
+            self.colours == YCBCR and self.compression not in JPEG_COMPRESSIONS
+        )
 
 
 def order_of(file: Reader) -> str:
