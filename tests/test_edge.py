@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -56,7 +55,6 @@ from vlm_edge.errors import (
     TooManyValues,
     UnknownPath,
     UnknownProfile,
-    UnsupportedMedia,
     VisionBudgetExceeded,
 )
 from vlm_edge.fetch import FetchSettings
@@ -628,50 +626,6 @@ def test_any_damaged_file_is_prepared_or_refused(edge: Edge, kind: str, drawn: s
         return
     assert prepared.report
     assert opened(sent_picture(prepared.body[:])).size == prepared.report.pictures[0].size_after
-
-
-def corpus_rows(corpus: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (corpus / "manifest.jsonl").read_text("utf-8").splitlines()]
-    return [row for row in rows if row["class"] != "videos"]
-
-
-def outcome(edge: Edge, data: bytes) -> tuple[int, int] | str:
-    """The upright size of a picture that was prepared, or the code of its refusal."""
-    try:
-        picture = edge.picture(data, "thumbnail")
-    except EdgeError as error:
-        return error.code
-    assert picture.report.action == "kept" or opened(picture.data).size == picture.size
-    return picture.report.size_before
-
-
-def test_the_corpus_is_prepared_or_refused_as_its_manifest_says(edge: Edge, corpus: Path) -> None:
-    ours = {"JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "AVIF"}
-    wrong, seen = {}, 0
-    for row in corpus_rows(corpus):
-        found = outcome(edge, (corpus / row["file"]).read_bytes())
-        size = (row.get("upright_width"), row.get("upright_height"))
-        refusable = (
-            row["optional"]
-            or row["format"] not in ours
-            or (row["format"] == "TIFF" and (row.get("frames") or 1) > 1)
-            or row["mode"] == "F"  # floating-point
-        )
-        verdicts = [row["expect"], *row.get("also_ok", ())]
-        good = isinstance(found, str) and (refusable or any(one.startswith("reject") for one in verdicts))
-        if not good and not (found == size and "decode" in verdicts):
-            wrong[row["file"]] = (found, verdicts, size)
-        seen += 1
-    assert wrong == {}
-    assert seen > 200
-
-
-def test_unsupported_is_what_the_corpus_calls_so(edge: Edge, corpus: Path) -> None:
-    names = [row["file"] for row in corpus_rows(corpus) if row["expect"] == "reject:unsupported_format"]
-    assert names
-    for name in names:
-        with pytest.raises((UnsupportedMedia, CorruptMedia)):
-            edge.picture((corpus / name).read_bytes())
 
 
 # Dialects and policies
