@@ -4,12 +4,14 @@ Determinism: the same input and settings give the same bytes in every process, t
 vLLM's caches of pictures and prefixes are keyed on bytes.
 """
 
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pillow_heif
 import pytest
 from PIL import Image
 
@@ -79,7 +81,15 @@ def sources() -> dict[str, bytes]:
         "still.avif": encoded(still, "AVIF"),
         "still.bmp": encoded(still, "BMP"),
         "still.jp2": encoded(still, "JPEG2000"),
+        "still.heic": heic(still),
+        "pages.pdf": encoded(still, "PDF", save_all=True, append_images=[still.rotate(180)]),
     }
+
+
+def heic(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    pillow_heif.from_pillow(image).save(file, quality=80)
+    return file.getvalue()
 
 
 @pytest.fixture(scope="module")
