@@ -14,9 +14,10 @@ from vlm_edge.media.source import Bytes, Source
 PDF = "application/pdf"
 # Formats of which a file may hold anything: tiles and strips without number, pictures beside the one that is shown.
 RISKY = frozenset({PDF, "image/tiff", "image/avif"})
+SLOW = frozenset({"image/avif", "image/heic", "image/jxl", "image/jp2"})
+
 # Of a progressive JPEG, and these times its pixels: a photo of 100 megapixels in ten scans.
 MAX_SCANS, MAX_SCANNED_PIXELS = 100, 1_200_000_000
-SLOW = frozenset({"image/avif", "image/heic", "image/jxl", "image/jp2"})
 
 
 def prepare(data: bytes, probe: Probe, target: Target | None) -> SentFile:
