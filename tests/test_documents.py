@@ -257,7 +257,7 @@ def test_without_isolation_the_same_pages_come_out(edge: Edge) -> None:
     assert inside.prepare(CHAT_PATH, body).body == edge.prepare(CHAT_PATH, body).body
 
 
-def test_a_document_that_its_headers_call_too_long_is_not_opened(edge: Edge) -> None:
+def test_a_document_that_its_headers_call_too_long_is_not_opened() -> None:
     """Nor are the others of its request."""
     long = document("TIFF", tuple(range(20)), (8, 8))
     closed = made()
