@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vlm_edge.errors import UnsupportedMedia, VisionBudgetExceeded
 from vlm_edge.geometry import Size, align, fit
 from vlm_edge.media.profile import Profile
-from vlm_edge.tokens.rules import Rule
+from vlm_edge.tokens.rule import Rule
 
 # One side may be so much longer or shorter than the other asks for.
 MAX_DISTORTION = 0.08

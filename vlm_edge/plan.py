@@ -25,7 +25,7 @@ from vlm_edge.media.prepare import PDF, may_move
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
 from vlm_edge.requests.body import MAX_TEXT_BYTES
-from vlm_edge.tokens.rules import Rule
+from vlm_edge.tokens.rule import Rule
 
 # Kept as they are when they are inside their profile; the others are not read by every server.
 KEPT = frozenset({"image/jpeg", "image/png", "image/webp"})

@@ -9,6 +9,6 @@ Sizes in, integers out; knows no image library and no HTTP.
 
 from vlm_edge.tokens.families import FAMILIES
 from vlm_edge.tokens.lookup import lookup, model_type
-from vlm_edge.tokens.rules import Rule
+from vlm_edge.tokens.rule import Rule
 
 __all__ = ["FAMILIES", "Rule", "lookup", "model_type"]

@@ -1,50 +1,13 @@
-"""
-Rules: from the size of a picture to its number of vision tokens.
+"""Grids: geometries in which sides are rounded to cells of patch * merge pixels, and each cell is a token."""
 
-One class is one preprocessing geometry; its fields are the numbers in which the families that share the geometry
-differ. A count is the number of prompt positions that replace one placeholder; what a chat template writes around it
-(`<|vision_start|>`, `<|vision_end|>`) comes on top and is given by `template_tokens`.
-"""
-
-from collections.abc import Sequence
 from math import ceil, floor, sqrt
-from typing import ClassVar
+from typing import Self
 
 import msgspec
 
 from vlm_edge.errors import ExtremeAspect, UnsupportedMedia
 from vlm_edge.geometry import Size
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """What every geometry can answer. Sizes are upright, in pixels; a refused size raises UnsupportedMedia."""
-
-    template_tokens: ClassVar[int] = 0
-
-    @property
-    def cell(self) -> int:
-        """Pixels a side of one token: an output whose sides are multiples of it need not be resampled again."""
-        raise NotImplementedError
-
-    def aligned(self, size: Size) -> Size:
-        """The size that the model's own processor makes of `size`; it keeps an aligned one as it is."""
-        raise NotImplementedError
-
-    def image(self, size: Size) -> int:
-        """Vision tokens of one picture."""
-        raise NotImplementedError
-
-    def images(self, sizes: Sequence[Size]) -> list[int]:
-        """Vision tokens of each picture of one prompt."""
-        return [self.image(size) for size in sizes]
-
-    def within(self, max_pixels: int) -> "Rule":
-        """The rule with a bound on a picture's pixels, where the geometry has one: no more than its own."""
-        return self
-
-    def video(self, *, frames: int, size: Size, fps: float | None = None) -> int:
-        """Vision tokens of one clip whose `frames` all reach the model; `fps` is their rate."""
-        raise NotImplementedError
+from vlm_edge.tokens.rule import Rule
 
 
 class MergedGrid(Rule, frozen=True, kw_only=True):
@@ -60,7 +23,15 @@ class MergedGrid(Rule, frozen=True, kw_only=True):
     max_pixels: int
     max_ratio: int = 200
 
-    template_tokens = 2
+    template_tokens: int = 2
+
+    names = {
+        "patch_size": "patch",
+        "merge_size": "merge",
+        "temporal_patch_size": "temporal_patch",
+        "shortest_edge": "min_pixels",
+        "longest_edge": "max_pixels",
+    }
 
     def __post_init__(self) -> None:
         if min(self.patch, self.merge, self.temporal_patch, self.max_ratio) < 1:
@@ -75,7 +46,7 @@ class MergedGrid(Rule, frozen=True, kw_only=True):
     def aligned(self, size: Size) -> Size:
         return self._resized(size, self.min_pixels, self.max_pixels)
 
-    def within(self, max_pixels: int) -> "MergedGrid":
+    def within(self, max_pixels: int) -> Self:
         most = min(self.max_pixels, max_pixels)
         return msgspec.structs.replace(self, max_pixels=most, min_pixels=min(self.min_pixels, most))
 
