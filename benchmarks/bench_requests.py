@@ -23,7 +23,7 @@ from bench_road import compared, start_server
 from common import CHAT_PATH, MODEL, alternating, answer, microseconds, row, seconds, show
 
 from vlm_edge import EdgeMiddleware
-from vlm_edge.edge import find
+from vlm_edge.decision import find
 
 HERE = Path(__file__).parent.parent
 MESSAGES_PATH = "/v1/messages"

@@ -38,7 +38,8 @@ from tests.samples import (
 )
 from tests.servers import Recorder, served
 from vlm_edge.choice import ProfileRule
-from vlm_edge.edge import Edge, Prepared, find
+from vlm_edge.decision import Prepared, find
+from vlm_edge.edge import Edge
 from vlm_edge.errors import (
     CachedMediaRefused,
     CorruptMedia,

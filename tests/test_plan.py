@@ -8,7 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from vlm_edge.budget import Room
 from vlm_edge.errors import (
+    ContextExceeded,
     ExtremeAspect,
     MediaTooLarge,
     TooManyImages,
@@ -25,18 +27,21 @@ from vlm_edge.plan import (
     Limits,
     Model,
     Plan,
+    Rooms,
     Subject,
     check_budget,
     check_bytes,
+    fitted,
     max_images,
     media_types,
     plan,
     plan_picture,
 )
 from vlm_edge.settings import shipped_profiles
-from vlm_edge.tokens import FAMILIES, lookup
+from vlm_edge.tokens import FAMILIES, Rule, lookup
+from vlm_edge.tokens.rule import SNAP
 
-QWEN = Model("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2_5_vl", FAMILIES["qwen2_5_vl"])
+QWEN = Model("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2_5_vl", FAMILIES["qwen2_5_vl"].rule)
 STANDARD = Profile(max_side=1_024, max_pixels=1_048_576, format="jpeg")
 PLACE = "messages[0].content[1]"
 
@@ -46,7 +51,9 @@ sides = st.integers(1, 20_000)
 sizes = st.builds(Size, sides, sides).filter(lambda size: size.long <= 200 * size.short)
 large_sizes = st.builds(Size, st.integers(2_100, 20_000), st.integers(2_100, 20_000))
 usual_sizes = st.builds(Size, st.integers(100, 10_000), st.integers(100, 10_000))
-rules = st.sampled_from(list(FAMILIES.values()))
+GRIDS = [FAMILIES[name].rule for name in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")]
+rules = st.sampled_from(GRIDS)
+all_rules = st.sampled_from([family.rule for family in FAMILIES.values()])
 shipped = st.sampled_from(list(shipped_profiles().values()))
 profiles = shipped | st.builds(
     Profile, max_side=st.integers(1, 5_000), max_pixels=st.integers(1, 20_000_000), format=st.just("jpeg")
@@ -151,7 +158,7 @@ def test_what_the_model_takes_as_it_is_it_takes_as_planned(size: Size, profile: 
 
 @pytest.mark.parametrize("size", [Size(100, 40), Size(40, 40), Size(600, 33)])
 def test_what_the_model_enlarges_is_sent_as_it_is(size: Size) -> None:
-    assert planned_size(size, STANDARD, FAMILIES["qwen3_vl"]) == size
+    assert planned_size(size, STANDARD, FAMILIES["qwen3_vl"].rule) == size
 
 
 def test_a_processor_with_fewer_pixels_than_the_profile_does_not_resample_again() -> None:
@@ -348,7 +355,7 @@ def test_a_picture_inside_its_profile_but_for_its_tokens_is_resized() -> None:
 
 def test_a_picture_that_cannot_be_made_cheap_enough_is_refused() -> None:
     with pytest.raises(VisionBudgetExceeded) as caught:
-        planned(a_probe(800, 800), profile=Profile(max_tokens=63), model=Model("m", "qwen3_vl", FAMILIES["qwen3_vl"]))
+        planned(a_probe(800, 800), profile=Profile(max_tokens=63), model=Model("m", "qwen3_vl", FAMILIES["qwen3_vl"].rule))
     assert caught.value.param == "messages[0].content[0]"
 
 
@@ -553,5 +560,119 @@ def test_a_negative_limit_is_refused_by_name(field: str) -> None:
 
 def test_the_plan_of_one_picture_is_that_of_the_request() -> None:
     probe = a_probe(4_032, 3_024)
-    alone = plan_picture(PLACE, probe, STANDARD, QWEN.rule, Limits())
+    alone = plan_picture(Subject(PLACE, [probe]), probe, STANDARD, QWEN.rule, Limits())
     assert plan([Subject(PLACE, [probe])], STANDARD, QWEN, Limits()).pictures == [alone]
+
+
+# Any family
+
+
+@properties
+@given(sizes, shipped, all_rules)
+def test_whatever_the_family_a_planned_size_is_inside_its_profile_and_not_enlarged(
+    size: Size, profile: Profile, rule: Rule
+) -> None:
+    found = layout(size, profile, rule)
+    assert found.canvas.fits(profile.max_side, profile.max_pixels)
+    assert found.size.width < size.width + rule.cell
+    assert found.size.height < size.height + rule.cell
+
+
+@properties
+@given(usual_sizes, shipped, all_rules)
+def test_whatever_the_family_the_shape_is_kept(size: Size, profile: Profile, rule: Rule) -> None:
+    found = layout(size, profile, rule).size
+    assume(rule.cell == 1)  # those of grids have their own test
+    change = found.width * size.height / (found.height * size.width)
+    # 3 % on purpose, and the pixel of rounding.
+    assert max(change, 1 / change) <= (1 + SNAP + 0.01) * (1 + 1 / found.short)
+
+
+def test_a_model_that_pads_gets_what_it_would_make_of_a_picture() -> None:
+    """LLaVA-NeXT lays a 4:3 photo on a canvas of 672x672: more pixels than it keeps would be sent in vain."""
+    rule = FAMILIES["llava_next"].rule
+    found = planned_size(Size(4_032, 3_024), STANDARD, rule)
+    assert found == (672, 504)
+    assert rule.image(found) == rule.image(Size(4_032, 3_024))
+
+
+def test_a_few_pixels_are_left_out_where_they_would_cost_tiles() -> None:
+    """DeepSeek-OCR sees a page up to 640 px at once, and cuts a larger one up."""
+    profile = Profile(max_side=650, max_pixels=1_000_000)
+    assert planned_size(Size(1_300, 1_300), profile, FAMILIES["deepseek_ocr"].rule) == (640, 640)
+
+
+# Budget
+
+
+def fit_to(made: Plan, rooms: Rooms, limits: Limits | None = None, profile: Profile = STANDARD) -> Plan:
+    return fitted(made, profile, QWEN.rule, limits or Limits(), rooms)
+
+
+def test_pictures_are_made_smaller_until_the_prompt_and_its_answer_fit() -> None:
+    made = planned(a_probe(1_008, 756), a_probe(280, 280), a_probe(4_032, 3_024))
+    assert [one.tokens for one in made.pictures] == [972, 100, 972]
+    rooms: Rooms = {0: Room(2_048, 300, 300, 256)}
+    after = fit_to(made, rooms)
+    assert after.tokens <= 2_048 - 300 - 256
+    assert [one.fitted for one in after.pictures] == [True, False, True]
+    assert after.pictures[1] == made.pictures[1]
+    assert [one.action for one in after.pictures] == ["resized", "kept", "resized"]
+    assert [one.place for one in after.pictures] == [one.place for one in made.pictures]
+    check_budget(after, Limits(), rooms)
+    with pytest.raises(VisionBudgetExceeded):
+        check_budget(made, Limits(), rooms)
+
+
+def test_a_fitted_plan_says_what_its_pictures_will_be() -> None:
+    made = fit_to(planned(a_probe(1_008, 756)), {0: Room(1_000, 100, 100, 100)})
+    (one,) = made.pictures
+    assert one.target is not None
+    assert one.target.canvas == one.size
+    assert one.tokens == QWEN.rule.image(one.size) <= 800
+    assert one.tokens_before == 972
+
+
+def test_what_fits_is_left_alone() -> None:
+    made = planned(a_probe(4_032, 3_024), a_probe(640, 480))
+    assert fit_to(made, {0: Room(4_096, 100, 100, 100)}) is made
+
+
+def test_a_picture_that_costs_too_much_alone_is_made_smaller_too() -> None:
+    made = fit_to(planned(a_probe(4_032, 3_024), a_probe(280, 280)), {}, Limits(max_image_tokens=500))
+    first, second = made.pictures
+    assert (first.tokens <= 500, second.tokens, second.fitted) == (True, 100, False)
+
+
+def test_pictures_are_fitted_to_what_is_surely_free() -> None:
+    made = planned(a_probe(1_008, 756))
+    assert fit_to(made, {0: Room(2_048, 2, 1_200, 256)}).tokens <= 592
+    check_budget(made, Limits(), {0: Room(2_048, 2, 1_200, 256)})  # but not refused for what may be
+
+
+def test_each_prompt_has_its_own_context() -> None:
+    probe = a_probe(1_008, 756)
+    subjects = [Subject("a", [probe], 0), Subject("b", [probe], 1), Subject("c", [a_probe(280, 280)], None)]
+    made = plan(subjects, STANDARD, QWEN, Limits())
+    after = fit_to(made, {0: Room(1_000, 100, 100, 100), 1: Room(4_096, 100, 100, 100)})
+    assert [one.fitted for one in after.pictures] == [True, False, False]
+    assert after.pictures[0].tokens + 100 <= 800
+
+
+def test_a_refusal_tells_the_parts_of_the_sum_and_the_biggest_pictures() -> None:
+    made = planned(a_probe(280, 280), a_probe(1_008, 756), a_probe(560, 560), a_probe(300, 300))
+    with pytest.raises(ContextExceeded) as caught:
+        check_budget(made, Limits(), {0: Room(2_000, 1_100, 1_100, 256)})
+    error = caught.value
+    assert (error.found, error.text, error.reserved, error.allowed) == (1_593, 1_100, 256, 2_000)
+    assert error.code == "vision_budget_exceeded"
+    assert error.param == "messages[0].content[1]"
+    for words in ("2949 tokens", "1593 vision", "1100 of text", "256 reserved", "allows 2000", "972 at messages[0].content[1]"):
+        assert words in error.message
+
+
+def test_a_prompt_of_exactly_the_context_passes() -> None:
+    made = planned(a_probe(280, 280))
+    check_budget(made, Limits(), {0: Room(456, 100, 100, 256)})
+    with pytest.raises(ContextExceeded):
+        check_budget(made, Limits(), {0: Room(455, 100, 100, 256)})

@@ -5,15 +5,17 @@ import pytest
 
 from tests.samples import CHAT_PATH, QWEN, chat, image_part, jpeg, png, text_part
 from vlm_edge.edge import Edge
+from vlm_edge.budget import Room
+from vlm_edge.drift import Expected
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Pages, Profile
 from vlm_edge.medium import Encoded
-from vlm_edge.plan import Limits, Model, Plan, Subject, plan
+from vlm_edge.plan import Certainty, Limits, Model, Plan, Subject, plan
 from vlm_edge.report import PictureReport, Report
 from vlm_edge.tokens import FAMILIES
 
-RULE = FAMILIES["qwen2_5_vl"]
+RULE = FAMILIES["qwen2_5_vl"].rule
 PROFILE = Profile(max_side=1_024, format="jpeg")
 
 
@@ -24,11 +26,11 @@ def a_plan(*sizes: tuple[int, int]) -> Plan:
     return plan(subjects, PROFILE, Model(QWEN, "qwen2_5_vl", RULE), Limits())
 
 
-def a_report(*sizes: tuple[int, int], exact: bool = True, passed: int = 0) -> Report:
+def a_report(*sizes: tuple[int, int], certainty: Certainty = "exact", passed: int = 0, room: Room | None = None) -> Report:
     made = a_plan(*sizes)
-    model = Model(QWEN, "qwen2_5_vl", RULE, exact)
+    model = Model(QWEN, "qwen2_5_vl", RULE, certainty)
     sent = [Encoded(None, one.media_types[0], 1_000) for one in made.pictures]
-    return Report.of("standard", model, made, sent, bytes_before=9, bytes_after=5, passed=passed)
+    return Report.of("standard", model, made, room, sent, bytes_before=9, bytes_after=5, passed=passed)
 
 
 def headers(report: Report) -> dict[str, str]:
@@ -102,7 +104,7 @@ def a_report_of_pages(pages: int, most: int) -> Report:
     model = Model(QWEN, "qwen2_5_vl", RULE)
     made = plan([Subject("messages[0].content[0]", probes)], profile, model, Limits())
     sent = [Encoded(None, "image/jpeg", 1_000)] * len(probes)
-    return Report.of("document", model, made, sent, bytes_before=9, bytes_after=5)
+    return Report.of("document", model, made, None, sent, bytes_before=9, bytes_after=5)
 
 
 def test_each_page_is_reported_by_its_number() -> None:
@@ -128,7 +130,7 @@ def test_a_margin_of_the_first_instance_is_none_of_the_picture_in_the_second() -
     probe = Probe(media_type="image/jpeg", size=Size(1_008, 28), file_bytes=900, srgb=True)
     made = plan([Subject("messages[0].content[0]", [probe])], small, Model(QWEN, "qwen2_5_vl", RULE), Limits())
     sent = [Encoded(None, "image/jpeg", 500)]
-    second = Report.of("small", Model(QWEN, "qwen2_5_vl", RULE), made, sent, bytes_before=9, bytes_after=5)
+    second = Report.of("small", Model(QWEN, "qwen2_5_vl", RULE), made, None, sent, bytes_before=9, bytes_after=5)
     (one,) = second.following(first).pictures
     assert one.size_before == (2_000, 20)
     assert one.content_after == (504, 6)
@@ -146,8 +148,27 @@ def test_the_bytes_of_a_document_count_once() -> None:
     assert [one.bytes_before for one in a_report_of_pages(3, 8).pictures] == [5_000, 0, 0]
 
 
-def test_an_estimate_is_called_one() -> None:
-    assert headers(a_report((280, 280), exact=False))["x-vlm-edge-vision-tokens"] == "100; estimate"
+@pytest.mark.parametrize("certainty", ["estimate", "at most"])
+def test_what_is_not_exact_is_called_so(certainty: Certainty) -> None:
+    assert headers(a_report((280, 280), certainty=certainty))["x-vlm-edge-vision-tokens"] == f"100; {certainty}"
+
+
+def test_an_exact_prompt_is_expected_of_its_server() -> None:
+    expected = a_report((280, 280), room=Room(4_096, 50, 50, 256)).expected
+    assert expected == Expected(vision_tokens=100, text_tokens=50, text_at_most=50)
+    assert expected.exact
+
+
+def test_of_an_upper_bound_of_text_nothing_is_sure() -> None:
+    expected = a_report((280, 280), room=Room(4_096, 2, 50, 256)).expected
+    assert expected == Expected(vision_tokens=100, text_tokens=0, text_at_most=50)
+
+
+def test_nothing_is_expected_where_something_was_not_counted() -> None:
+    room = Room(4_096, 50, 50, 256)
+    assert a_report((280, 280)).expected is None
+    assert a_report((280, 280), room=room, passed=1).expected is None
+    assert a_report((280, 280), room=room, certainty="estimate").expected is None
 
 
 def test_what_went_on_unseen_is_told() -> None:

@@ -8,10 +8,9 @@ import pytest
 from tests.samples import ROOT
 from vlm_edge.choice import ProfileRule
 from vlm_edge.errors import ConfigError
-from vlm_edge.geometry import Size
 from vlm_edge.media.profile import Profile
-from vlm_edge.settings import ASSUMED_FAMILY, ModelSettings, Settings, shipped_profiles
-from vlm_edge.tokens import FAMILIES, lookup
+from vlm_edge.models import ModelSettings
+from vlm_edge.settings import Settings, shipped_profiles
 
 
 @pytest.fixture
@@ -256,41 +255,8 @@ def test_other_variables_are_not_ours() -> None:
     assert Settings.from_env({"PATH": "/bin", "VLM_EDGE_CORPUS": "/x", "LIMITS__MAX_IMAGES": "1"}) == Settings()
 
 
-# Models
-
-
-@pytest.mark.parametrize(
-    ("name", "family", "exact"),
-    [
-        ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2_5_vl", True),
-        ("Qwen/Qwen3-VL-8B-Instruct", "qwen3_vl", True),
-        ("gpt-4o", ASSUMED_FAMILY, False),
-        ("", ASSUMED_FAMILY, False),
-    ],
-)
-def test_a_model_counts_by_its_name_or_as_an_estimate(name: str, family: str, *, exact: bool) -> None:
-    model = Settings().model(name)
-    assert (model.name, model.family, model.exact, model.rule) == (name, family, exact, FAMILIES[family])
-
-
-def test_a_model_counts_as_the_settings_say(folder: Path) -> None:
-    settings = loaded(
-        folder,
-        """
-        [models."eyes-*"]
-        family = "Qwen/Qwen3-VL-8B-Instruct"
-        [models.small]
-        family = "qwen2_5_vl"
-        params = { max_pixels = 1003520 }
-        """,
-    )
-    assert (settings.model("eyes-v2").family, settings.model("eyes-v2").exact) == ("qwen3_vl", True)
-    assert settings.model("small").rule == lookup("qwen2_5_vl", max_pixels=1_003_520)
-    assert settings.model("small").rule.image(Size(4_000, 3_000)) <= 1_280
-
-
 def test_settings_in_python_are_checked_as_well() -> None:
     with pytest.raises(ValueError, match="tiny"):
         Settings(default_profile="tiny")
-    with pytest.raises(ValueError, match="gpt-4"):
-        ModelSettings(family="gpt-4")
+    with pytest.raises(ValueError, match="who-knows"):
+        Settings(models={"mine": ModelSettings(family="who-knows")})

@@ -5,55 +5,53 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from vlm_edge import choice
-from vlm_edge.errors import (
-    InvalidJson,
-    RemoteMediaRefused,
-    TooManyImages,
-    UnknownPath,
-    UnknownProfile,
-    UnsupportedMedia,
-    naming,
-)
+from vlm_edge import choice, context
+from vlm_edge.context import Told
+from vlm_edge.checkpoint import Loaded
+from vlm_edge.decision import Decision, Found, Opened, Prepared, find, job, later, write
+from vlm_edge.drift import Drifts
+from vlm_edge.errors import RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
+from vlm_edge.estimate import Estimate
 from vlm_edge.fetch import Fetcher, need_extra
 from vlm_edge.geometry import Size
 from vlm_edge.isolation import Isolation
 from vlm_edge.media.data_url import File
-from vlm_edge.media.prepare import is_risky, is_risky_to_open, must_be_opened, pixels_to_decode, prepare, probe_readable
+from vlm_edge.media.prepare import is_risky_to_open, must_be_opened, prepare, probe_readable
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
-from vlm_edge.medium import Encoded, Medium, open_media, open_pages, strings_of
+from vlm_edge.medium import Encoded, open_media, open_pages, strings_of
 from vlm_edge.plan import (
     Model,
     PicturePlan,
     Plan,
+    Rooms,
     Subject,
     check_budget,
     check_bytes,
     check_pages,
+    fitted,
     max_images,
     plan,
     plan_picture,
 )
 from vlm_edge.policies import Admitted, admit
-from vlm_edge.report import PictureReport, Report
-from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Path, Place, Raw, find_cuts
-from vlm_edge.requests.endpoints import ENDPOINTS
+from vlm_edge.report import PictureReport
+from vlm_edge.requests.body import Path, Raw, find_cuts
 from vlm_edge.requests.part import MediaPart
+from vlm_edge.requests.prompt import Prompt, without_media
 from vlm_edge.requests.stray import holds_data_url
 from vlm_edge.settings import Settings
+from vlm_edge.tokens.text import PLACEHOLDERS
 from vlm_edge.workers import Job, Workers
 
-MAX_NAME = 256
-# Media of any kind in one request, whatever the limits: more would hold up the event loop.
-MAX_PARTS = 2_000
 # Text of a body that takes some milliseconds at worst.
 ASIDE_BYTES = 32 * 1024
+# Counting the tokens of text takes so many times as long as reading it.
+COUNTING = 8
 
 T = TypeVar("T")
 
@@ -61,11 +59,14 @@ _NO_HEADERS: Mapping[str, str] = {}
 _NO_FILES: Mapping[Path, bytes] = {}
 
 
-class Prepared(msgspec.Struct, frozen=True):
-    """A body to send on. `report` is None, and `body` the one that came, where the request holds no media."""
+class Server(Protocol):
+    """What a server can tell of the models that it serves. None: it cannot, or did not answer."""
 
-    body: Raw
-    report: Report | None
+    async def models(self) -> Mapping[str, int | None]:
+        """Served names, and the context of each."""
+
+    async def count(self, model: str, messages: Sequence[Any], extra: Mapping[str, Any]) -> int | None:
+        """Tokens of a whole prompt."""
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -78,59 +79,6 @@ class Picture(msgspec.Struct, frozen=True):
     report: PictureReport
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A request with media in it, and where they are."""
-
-    path: str
-    body: Body
-    parts: Sequence[MediaPart]
-    model: str
-    seconds: float
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """A request whose media have been opened, as far as their headers tell of them."""
-
-    found: Found
-    profile: str
-    admitted: Admitted
-    media: Sequence[Medium]
-    seconds: float
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """A request found, probed and planned: all that is known without pixels."""
-
-    body: Body
-    profile: str
-    model: Model
-    plan: Plan
-    media: Sequence[Medium]
-    edits: Mapping[Place, bytes]  # what the policies change besides
-    passed: int  # media that are not ours to prepare
-    dropped: int  # old pictures, for which a note is left
-    seconds: float
-
-
-def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | None:
-    """The media of a request; None where it holds none.
-
-    Raises InvalidJson, TextTooLarge, TooManyValues, UnknownPath and TooManyImages.
-    """
-    begin = time.perf_counter()
-    if path not in ENDPOINTS:
-        raise UnknownPath(path, ENDPOINTS)
-    body, dialect = Body.read(raw, max_text_bytes), ENDPOINTS[path]
-    if not isinstance(body.value, dict):
-        raise InvalidJson("the body is not a JSON object")
-    parts = list(islice(dialect.find(body.value), MAX_PARTS + 1))
-    if not parts:
-        return None
-    if len(parts) > MAX_PARTS:
-        raise TooManyImages(len(parts), MAX_PARTS, "request")
-    return Found(path, body, parts, _name(dialect.model(body.value)), time.perf_counter() - begin)
-
-
 class Edge:
     """Prepares the pictures and documents of requests.
 
@@ -138,8 +86,11 @@ class Edge:
     Every method raises EdgeError (`.code`, `.status`) for what it refuses.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, server: Server | None = None) -> None:
         self.settings = settings or Settings()
+        self.models = self.settings.catalogue()
+        self.server = server
+        self.drifts = Drifts()
         at_once = self.settings.workers.threads
         self.workers = Workers(self.settings.workers, Isolation(self.settings.isolation, at_once))
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="vlm-edge-reader")
@@ -153,8 +104,8 @@ class Edge:
             return Prepared(body, None)
         files = _run(partial(self.fetch, found, headers)) if self._fetches else _NO_FILES
         decision, begin = self.decide(found, headers, files), time.perf_counter()
-        encoded = _results(self.workers.submit(_jobs(decision)))
-        return _write(decision, encoded, time.perf_counter() - begin)
+        encoded = _results(self.workers.submit(decision.jobs))
+        return write(decision, encoded, time.perf_counter() - begin)
 
     async def prepare_async(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """`prepare`, with the pixels off the event loop."""
@@ -172,11 +123,16 @@ class Edge:
         opened = await self._aside(text_bytes, partial(self.open, found, headers, files))
         begin = time.perf_counter()
         pages = await _results_async(self.workers.submit(self._openings(opened)))
-        opened = _later(opened, begin)
+        opened = later(opened, begin)
         decision = await self._aside(text_bytes, partial(self.plan, opened, pages))
+        decision = await self._settle_async(decision, text_bytes)
         if budget:
-            check_budget(decision.plan, self.settings.limits)
+            self.check(decision)
         return decision
+
+    async def learn(self, loaded: Loaded) -> None:
+        """Count as the server does that has loaded this model. Reads its checkpoint."""
+        await asyncio.get_running_loop().run_in_executor(self._reader, self.models.load, loaded)
 
     async def holds_data_url(self, body: Raw) -> bool:
         """Of a body of unknown kind. Raises TextTooLarge for one that is too large to be looked at."""
@@ -205,8 +161,8 @@ class Edge:
         """Probe and plan, and refuse what costs too many tokens. Touches no pixel."""
         opened, begin = self.open(found, headers, files), time.perf_counter()
         pages = [self.workers.run(job) for job in self._openings(opened)]
-        decision = self.plan(_later(opened, begin), pages)
-        check_budget(decision.plan, self.settings.limits)
+        decision = self.settle(self.plan(later(opened, begin), pages))
+        self.check(decision)
         return decision
 
     def open(
@@ -224,12 +180,13 @@ class Edge:
     def plan(self, opened: Opened, pages: Sequence[Sequence[Probe]]) -> Decision:
         """`pages`: of the media that had to be opened for them, in their order."""
         begin, found, admitted = time.perf_counter(), opened.found, opened.admitted
-        model = self.settings.model(found.model)
+        served = self.models.get(found.model)
         return Decision(
+            path=found.path,
             body=found.body,
             profile=opened.profile,
-            model=model,
-            plan=self._plan(opened, pages, model),
+            served=served,
+            plan=self._plan(opened, pages, served.model),
             media=opened.media,
             edits=strings_of(found.body, admitted.edits),
             passed=admitted.passed,
@@ -237,11 +194,28 @@ class Edge:
             seconds=found.seconds + opened.seconds + time.perf_counter() - begin,
         )
 
+    def settle(self, decision: Decision, told: Told = Told()) -> Decision:
+        """Count the text of the prompts, and make pictures smaller where the budget says so. told: by the server."""
+        begin, settings = time.perf_counter(), self.settings
+        served, planned = told.of(decision.served), decision.plan
+        rooms: Rooms = {}
+        if decision.stands_alone:
+            rooms = context.rooms(decision.prompts, planned, served, settings.budget, told.tokens, decision.hidden_bytes)
+        if settings.budget.on_exceed == "fit":
+            profile = settings.profiles[decision.profile]
+            planned = fitted(planned, profile, served.model.rule, settings.limits, rooms)
+        seconds = decision.seconds + time.perf_counter() - begin
+        return msgspec.structs.replace(decision, served=served, plan=planned, rooms=rooms, seconds=seconds)
+
+    def check(self, decision: Decision) -> None:
+        """Raises VisionBudgetExceeded for what costs too much."""
+        check_budget(decision.plan, self.settings.limits, decision.rooms)
+
     async def carry_out(self, decision: Decision) -> Prepared:
         """The pixels, off the event loop, and the new body."""
         begin = time.perf_counter()
-        encoded = await _results_async(self.workers.submit(_jobs(decision)))
-        return _write(decision, encoded, time.perf_counter() - begin)
+        encoded = await _results_async(self.workers.submit(decision.jobs))
+        return write(decision, encoded, time.perf_counter() - begin)
 
     def picture(self, data: bytes, profile: str = "", model: str = "", page: int = 0) -> Picture:
         """One picture file, or one page of a document, prepared as in a request. The calling thread waits."""
@@ -254,7 +228,7 @@ class Edge:
     def make(self, data: bytes, planned: PicturePlan) -> Picture:
         """The second half of `picture` and `pages`."""
         work = partial(prepare, bytes(data), planned.probe, planned.target)
-        sent, media_type = self.workers.run(_job(work, planned))
+        sent, media_type = self.workers.run(job(work, planned))
         report = PictureReport.of(planned, Encoded(None, media_type, len(sent)))
         return Picture(sent, media_type, planned.size, planned.tokens, report)
 
@@ -307,6 +281,31 @@ class Edge:
                     raise RemoteMediaRefused("a URL with a data URL in it")
         return remote
 
+    async def _settle_async(self, decision: Decision, text_bytes: int) -> Decision:
+        """`settle`, with what the server tells, and long texts off the event loop."""
+        told = await self._ask(decision, self.server) if self.server else Told()
+        weight = COUNTING if decision.served.tokenizer else 1
+        return await self._aside(weight * text_bytes, partial(self.settle, decision, told))
+
+    async def _ask(self, decision: Decision, server: Server) -> Told:
+        """The model's context; and tokens of text, where only its bound is known and leaves open what there is room for."""
+        name, length = decision.model.name, decision.model.max_model_len
+        told = Told(length or (await server.models()).get(name))
+        if self.settings.budget.count_text == "bound" or decision.served.tokenizer or told.max_model_len is None:
+            return told
+        doubtful = context.doubtful(self.settle(decision, told).rooms, decision.plan)
+        prompts = decision.prompts if doubtful else ()
+        counts = await asyncio.gather(*(self._count(server, decision.model, prompts[number]) for number in doubtful))
+        return told._replace(tokens={number: count for number, count in zip(doubtful, counts) if count is not None})
+
+    async def _count(self, server: Server, model: Model, prompt: Prompt) -> int | None:
+        """Tokens of a prompt without its pictures; a placeholder that is one token stands for each."""
+        placeholder = PLACEHOLDERS.get(model.family)
+        if placeholder is None or not prompt.exact:
+            return None
+        count = await server.count(model.name, without_media(prompt, placeholder), prompt.extra)
+        return None if count is None else count - prompt.media
+
     def _openings(self, opened: Opened) -> list[Job[Sequence[Probe]]]:
         """The work to find the pages of those media whose headers do not tell."""
         profile = self.settings.profiles[opened.profile]
@@ -339,9 +338,12 @@ class Edge:
         return [first]
 
     def _planned(self, probe: Probe, profile: Profile, model: str) -> PicturePlan:
-        planned = plan_picture("", probe, profile, self.settings.model(model).rule, self.settings.limits)
-        check_budget(Plan([[planned]]), self.settings.limits)
-        return planned
+        limits, rule = self.settings.limits, self.models.get(model).model.rule
+        planned = Plan([[plan_picture(Subject("", [probe]), probe, profile, rule, limits)]])
+        if self.settings.budget.on_exceed == "fit":
+            planned = fitted(planned, profile, rule, limits)
+        check_budget(planned, limits)
+        return planned.pictures[0]
 
 
 def _run(start: Callable[[], Coroutine[Any, Any, Mapping[Path, bytes]]]) -> Mapping[Path, bytes]:
@@ -365,23 +367,8 @@ def _text_bytes(raw: Raw) -> int:
     return len(raw) - sum(cut.stop - cut.start for cut in find_cuts(raw))
 
 
-def _later(opened: Opened, begin: float) -> Opened:
-    """With the time that finding pages has taken since."""
-    return msgspec.structs.replace(opened, seconds=opened.seconds + time.perf_counter() - begin)
-
-
 def _must_be_opened(first: Probe, profile: Profile) -> bool:
     return must_be_opened(first, frames=profile.animation != "first")
-
-
-def _jobs(decision: Decision) -> list[Job[Encoded]]:
-    """One a picture."""
-    media = zip(decision.media, decision.plan.media, strict=True)
-    return [_job(medium.job(one), one) for medium, pictures in media for one in pictures]
-
-
-def _job(work: partial[T], planned: PicturePlan) -> Job[T]:
-    return Job(work, is_risky(planned.probe, planned.target), pixels_to_decode(planned.probe))
 
 
 def _results(futures: Sequence[Future[T]]) -> list[T]:
@@ -403,37 +390,3 @@ def _cancel(futures: Sequence[Future[T]]) -> None:
         future.cancel()
 
 
-def _write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> Prepared:
-    strings = {**decision.edits, **_strings(decision, encoded)}
-    raw = decision.body.raw
-    body = decision.body.splice(strings) if strings else raw
-    report = Report.of(
-        decision.profile,
-        decision.model,
-        decision.plan,
-        encoded,
-        bytes_before=len(raw),
-        bytes_after=len(body),
-        passed=decision.passed,
-        dropped=decision.dropped,
-        decide_s=decision.seconds,
-        prepare_s=prepare_s,
-    )
-    return Prepared(body, report)
-
-
-def _strings(decision: Decision, encoded: Sequence[Encoded]) -> dict[Place, bytes]:
-    """What to write for all media."""
-    files, strings = iter(encoded), dict[Place, bytes]()
-    pages = [list(islice(files, len(pictures))) for pictures in decision.plan.media]
-    media = list(zip(decision.media, pages, strict=True))
-    paths = {medium.part.part for medium, pictures in media if medium.takes_whole_part(len(pictures))}
-    wholes = decision.body.places(paths) if paths else {}
-    for medium, pictures in media:
-        strings |= medium.strings(pictures, wholes.get(medium.part.part))
-    return strings
-
-
-def _name(value: Any) -> str:
-    """A model name that can be matched, logged and sent: no longer than one is, and without lone surrogates."""
-    return value[:MAX_NAME].encode("utf-8", "replace").decode() if isinstance(value, str) else ""

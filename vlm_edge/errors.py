@@ -28,6 +28,7 @@ EdgeError
 │   ├── UnknownPath                404
 │   ├── InvalidPath
 │   ├── VisionBudgetExceeded
+│   │   └── ContextExceeded        together with the text and the answer
 │   ├── Unauthorized               401
 │   ├── UploadTimeout              408
 │   ├── BodyTooLarge               413
@@ -44,7 +45,7 @@ EdgeError
 A message says what was found, what is allowed and what to do. It never carries text of a library, a path or base64.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -279,15 +280,40 @@ class InvalidPath(RequestError):
 
 
 class VisionBudgetExceeded(RequestError):
+    """biggest: the places of the pictures that cost most, and their tokens."""
+
     code = "vision_budget_exceeded"
 
-    def __init__(self, what: str, found: int, allowed: int) -> None:
+    def __init__(self, what: str, found: int, allowed: int, biggest: Sequence[tuple[str, int]] = ()) -> None:
         super().__init__(
-            f"the {what} costs {found} vision tokens; at most {allowed} are allowed; "
+            f"the {what} costs {found} vision tokens; at most {allowed} are allowed{_biggest(biggest)}; "
             "send smaller or fewer pictures, or choose a smaller profile"
         )
         self.found = found
         self.allowed = allowed
+
+
+class ContextExceeded(VisionBudgetExceeded):
+    """text: tokens of the prompt beside its pictures, as far as they are sure."""
+
+    def __init__(
+        self, found: int, text: int, reserved: int, allowed: int, biggest: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        RequestError.__init__(
+            self,
+            f"the prompt needs {found + text + reserved} tokens: {found} vision tokens, {text} of text, {reserved} "
+            f"reserved for the answer; the model's context allows {allowed}{_biggest(biggest)}; send smaller or fewer "
+            "pictures or less text, ask for a shorter answer, or choose a smaller profile",
+        )
+        self.found = found
+        self.text = text
+        self.reserved = reserved
+        self.allowed = allowed
+
+
+def _biggest(pictures: Sequence[tuple[str, int]]) -> str:
+    named = ", ".join(f"{tokens} at {place}" for place, tokens in pictures if place)
+    return f"; the biggest: {named}" if named else ""
 
 
 class Unauthorized(RequestError):

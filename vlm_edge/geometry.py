@@ -17,11 +17,11 @@ class Size(NamedTuple):
 
     @property
     def long(self) -> int:
-        return max(self)
+        return self[0] if self[0] > self[1] else self[1]
 
     @property
     def short(self) -> int:
-        return min(self)
+        return self[0] if self[0] < self[1] else self[1]
 
     def __str__(self) -> str:
         return f"{self.width}x{self.height}"
@@ -37,15 +37,14 @@ class Size(NamedTuple):
 def scale(size: Size, long: int) -> Size:
     """The size with this long side and the same ratio; the short side is rounded up, so that it never gets thinner."""
 
-    def side(length: int) -> int:
-        return -(-length * long // size.long)
-
-    return Size(side(size.width), side(size.height))
+    whole = size.long
+    return Size(-(-size.width * long // whole), -(-size.height * long // whole))
 
 
 def fit(size: Size, max_side: int, max_pixels: int) -> Size:
     """The largest size of the same ratio inside both bounds; never larger than `size`."""
-    long = min(size.long, max_side, isqrt(max_pixels * size.long // size.short))
+    whole = size.long
+    long = min(whole, max_side, isqrt(max_pixels * whole // size.short))
     fitted = scale(size, max(1, long))
     while fitted.pixels > max_pixels and fitted.long > 1:
         fitted = scale(size, fitted.long - 1)
@@ -58,15 +57,25 @@ def align(size: Size, cell: int, max_side: int, max_pixels: int) -> Size:
     Where there is none, or a side is nearer to nothing than to one cell, the size as it is.
     """
 
-    def multiples(length: int) -> list[int]:
-        below = length // cell * cell
-        return [below, below + cell] if below else [cell]
-
-    choices = [Size(*sides) for sides in product(multiples(size.width), multiples(size.height))]
-    inside = [choice for choice in choices if choice.fits(max_side, max_pixels)]
-    if 2 * size.short <= cell or not inside:
+    if 2 * size.short <= cell:
         return size
-    return min(inside, key=lambda choice: _distance(choice, size))
+    nearest = Size(_nearest(size.width, cell), _nearest(size.height, cell))
+    if nearest.fits(max_side, max_pixels):
+        return nearest
+    choices = (Size(*sides) for sides in product(_multiples(size.width, cell), _multiples(size.height, cell)))
+    inside = [choice for choice in choices if choice.fits(max_side, max_pixels)]
+    return min(inside, key=lambda choice: _distance(choice, size), default=size)
+
+
+def _nearest(length: int, cell: int) -> int:
+    """The nearest multiple; the lower one of two, but one cell at least."""
+    below = length // cell * cell
+    return below + cell if not below or 2 * (length - below) > cell else below
+
+
+def _multiples(length: int, cell: int) -> list[int]:
+    below = length // cell * cell
+    return [below, below + cell] if below else [cell]
 
 
 def _distance(one: Size, other: Size) -> int:

@@ -2,19 +2,24 @@
 Layout: the size of a picture as sent, inside its profile and on the model's grid. A pure function on sizes.
 
 One factor scales both sides. The grid may change the shape by as little as its own rounding; a picture that it would
-stretch, thin or small, lies on a canvas of whole cells instead.
+stretch, thin or small, lies on a canvas of whole cells instead. Of a model without a grid, the size that it makes is
+taken where that is a smaller one of the same shape; else a few pixels are left out where they would cost a tile.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from vlm_edge.errors import UnsupportedMedia, VisionBudgetExceeded
 from vlm_edge.geometry import Size, align, fit
 from vlm_edge.media.profile import Profile
-from vlm_edge.tokens.rule import Rule
+from vlm_edge.tokens.rule import SNAP, Rule
 
 # One side may be so much longer or shorter than the other asks for.
 MAX_DISTORTION = 0.08
+
+# `cheaper` tries this part of the pixels less, again and again: finer than a column of cells is of most pictures.
+STEP = 64
 
 
 class Layout(NamedTuple):
@@ -24,6 +29,7 @@ class Layout(NamedTuple):
     canvas: Size
 
 
+@lru_cache(maxsize=4_096)
 def layout(size: Size, profile: Profile, rule: Rule) -> Layout:
     """Never enlarged beyond alignment. Raises VisionBudgetExceeded where the profile allows too few tokens for any."""
     found = _layout(size, profile, rule, profile.max_pixels)
@@ -43,20 +49,45 @@ def layout(size: Size, profile: Profile, rule: Rule) -> Layout:
     return found
 
 
+@lru_cache(maxsize=4_096)
+def cheaper(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout | None:
+    """The next smaller layout that costs fewer tokens; None where there is none above the profile's floor."""
+    tokens, pixels = rule.image(found.canvas), found.canvas.pixels
+    while pixels > profile.floor_pixels:
+        pixels = max(profile.floor_pixels, pixels - max(1, pixels // STEP))
+        closer = _layout(size, profile, rule, pixels)
+        if closer.canvas.pixels < found.canvas.pixels and rule.image(closer.canvas) < tokens:
+            return closer
+    return None
+
+
 def is_stretched(size: Size, sent: Size, profile: Profile, rule: Rule) -> bool:
     """Whether the model, sent a thin picture or one brought to its grid, would see another shape than that of `size`.
 
     Any other the model resizes as it always does.
     """
-    thin, on_grid = sent.short < rule.cell < sent.long / 2, not any(side % rule.cell for side in sent)
-    if profile.engine == "pillow" or not profile.align or not (thin or on_grid):
+    cell = rule.cell
+    if cell == 1 or profile.engine == "pillow" or not profile.align:
         return False
+    thin, on_grid = sent.short < cell < sent.long / 2, not (sent.width % cell or sent.height % cell)
+    if not (thin or on_grid):
+        return False
+    made = _kept(sent, rule)
+    return made is None or _distortion(size, made) > MAX_DISTORTION
+
+
+@lru_cache(maxsize=4_096)
+def _kept(sent: Size, rule: Rule) -> Size | None:
+    """What the model makes of a size on its grid; None where that is too thin for it."""
     try:
-        made = rule.aligned(sent)
-    except UnsupportedMedia:  # too thin
-        return True
+        return rule.aligned(sent)
+    except UnsupportedMedia:
+        return None
+
+
+def _distortion(size: Size, made: Size) -> float:
     change = made.width * size.height / (made.height * size.width)
-    return max(change, 1 / change) > 1 + MAX_DISTORTION
+    return max(change, 1 / change) - 1
 
 
 def _layout(size: Size, profile: Profile, rule: Rule, pixels: int) -> Layout:
@@ -68,14 +99,14 @@ def _layout(size: Size, profile: Profile, rule: Rule, pixels: int) -> Layout:
     # The box is cut to whole cells first: fitting to 1008 and not to 1024 keeps the ratio when sides are rounded.
     side = profile.max_side // cell * cell or profile.max_side
     fitted = fit(size, side, pixels)
-    aligned = _aligned(fitted, side, profile, rule)
-    if aligned.short >= profile.min_side and not is_stretched(size, aligned, profile, rule):
-        return Layout(aligned, aligned)
+    sent = _on_grid(fitted, side, profile, rule) if cell > 1 else _free(size, fitted, profile, rule)
+    if sent.short >= profile.min_side and not is_stretched(size, sent, profile, rule):
+        return Layout(sent, sent)
     inside = (canvas for canvas in _canvases(fitted, cell, profile) if canvas.fits(side, profile.max_pixels))
     canvas = next(inside, None)
     if canvas is None:
-        return Layout(aligned, aligned)
-    kept = rule.aligned(canvas).pixels
+        return Layout(sent, sent)
+    kept = rule.aligned(canvas).pixels if cell > 1 else canvas.pixels
     if kept >= canvas.pixels:
         return Layout(fitted, canvas)
     return _layout(size, profile, rule, min(pixels, kept) * 15 // 16)  # the model's own bound is tighter
@@ -87,26 +118,30 @@ def _canvases(fitted: Size, cell: int, profile: Profile) -> Iterator[Size]:
         yield Size(*(-(-max(length, least) // cell) * cell for length in fitted))
 
 
-def _aligned(fitted: Size, side: int, profile: Profile, rule: Rule) -> Size:
-    """On the model's grid. Where the model's own bound is tighter than the profile it counts; where the model is going
-    to enlarge a picture, that is left to the model."""
+def _on_grid(fitted: Size, side: int, profile: Profile, rule: Rule) -> Size:
+    """Where the model's own bound is tighter than the profile it counts; where the model is going to enlarge a picture,
+    or finds it too thin only when it is rounded, that is left to the model."""
+    aligned = align(fitted, rule.cell, side, profile.max_pixels)
+    kept = _kept(aligned, rule)
+    return kept if kept and kept.width <= aligned.width and kept.height <= aligned.height else fitted
+
+
+def _free(size: Size, fitted: Size, profile: Profile, rule: Rule) -> Size:
+    """Of a model without a grid: what it makes of the picture, where that is smaller and of the same shape."""
     if not profile.align:
         return fitted
-    aligned = align(fitted, rule.cell, side, profile.max_pixels)
-    try:
-        kept = rule.aligned(aligned)
-    except UnsupportedMedia:  # too thin, but only when rounded
-        return fitted
-    return kept if kept.width <= aligned.width and kept.height <= aligned.height else fitted
+    made = rule.aligned(fitted)
+    smaller = made != fitted and made.width <= fitted.width and made.height <= fitted.height
+    return made if smaller and _distortion(size, made) <= SNAP else rule.snap(fitted)
 
 
 def _exact(size: Size, max_side: int, max_pixels: int, rule: Rule) -> Size:
-    """The size that the model's own processor would make, were its bound this one."""
+    """The size that the model's own processor would make, were its bound this one; if it has one."""
     if size.fits(max_side, max_pixels):
         return size  # for the model's processor, which resizes once
     pixels = min(max_pixels, max(1, max_side**2 * size.short // size.long))
     found = rule.within(pixels).aligned(size)
-    while found.long > max_side and pixels > rule.cell**2:  # rounded up
+    while found.long > max_side and pixels > rule.cell**2 > 1:  # rounded up
         pixels = pixels * 15 // 16
         found = rule.within(pixels).aligned(size)
-    return found
+    return found if rule.cell > 1 or found.fits(max_side, max_pixels) else fit(size, max_side, max_pixels)

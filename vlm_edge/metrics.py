@@ -1,8 +1,13 @@
 """Metrics: Report → Prometheus. Nothing else in the package knows of it."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from collections.abc import Iterator
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from vlm_edge.drift import Drifts
 from vlm_edge.errors import EdgeError
 from vlm_edge.report import Report
 from vlm_edge.workers import Workers
@@ -47,6 +52,10 @@ class Metrics:
         gauge = Gauge("vlm_edge_pictures_under_way", "Pictures worked on or waiting.", registry=self.registry)
         gauge.set_function(lambda: workers.pending)
 
+    def watch_drift(self, drifts: Drifts) -> None:
+        """Show how answers' usage differs from what was expected, at each scrape."""
+        self.registry.register(_DriftCollector(drifts))
+
     def text(self) -> bytes:
         """The exposition, of content type CONTENT_TYPE."""
         return generate_latest(self.registry)
@@ -56,3 +65,22 @@ class Metrics:
 
     def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"vlm_edge_{name}", help_text, buckets=buckets, registry=self.registry)
+
+
+class _DriftCollector(Collector):
+    def __init__(self, drifts: Drifts) -> None:
+        self.drifts = drifts
+
+    def collect(self) -> Iterator[Metric]:
+        compared = CounterMetricFamily(
+            "vlm_edge_usage_compared", "Answers whose usage was compared with what was expected.", labels=["model"]
+        )
+        for model, number in self.drifts.compared().items():
+            compared.add_metric([model], number)
+        labels = ["model", "where", "direction"]
+        answers = CounterMetricFamily("vlm_edge_drifted", "Answers whose usage was not the expected one.", labels=labels)
+        tokens = CounterMetricFamily("vlm_edge_drift_tokens", "Tokens by which usage differed.", labels=labels)
+        for total in self.drifts.totals():
+            answers.add_metric([total.model, total.where, total.direction], total.answers)
+            tokens.add_metric([total.model, total.where, total.direction], total.tokens)
+        yield from (compared, answers, tokens)

@@ -1,12 +1,14 @@
 """
 EdgeMiddleware: prepare the pictures of a request before the app sees them. Pure ASGI.
 
-The response is never wrapped, but for adding headers to it; so streams pass as the app sends them.
+The response is never changed, but for adding headers to it; streams pass as the app sends them. What an answer says of
+its usage is read as it passes, and compared with what was planned.
 """
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from posixpath import normpath
 
 import anyio
@@ -15,7 +17,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlm_edge.access import Check, check_of, let_in
-from vlm_edge.edge import Edge, Prepared
+from vlm_edge.checkpoint import loaded
+from vlm_edge.decision import Prepared
+from vlm_edge.drift import Drift, Expected, Usage, UsageReader, drift, explained, reader_of, warning
+from vlm_edge.edge import Edge
 from vlm_edge.errors import (
     BodyTooLarge,
     EdgeError,
@@ -108,6 +113,7 @@ class EdgeMiddleware:
     async def _prepare(self, path: str, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
         """What to call the app with: the request unpacked, and with its pictures prepared, if it has any."""
         body, headers = await self._read(scope, receive), Headers(raw=scope["headers"])
+        await self._learn(scope)
         if "content-encoding" in headers:
             scope = with_length(scope, len(body))
         try:
@@ -118,6 +124,13 @@ class EdgeMiddleware:
             return scope, replay(body, receive), send  # another app's path ends as ours do
         scope, send = self._reported(prepared, scope, send)
         return scope, replay(prepared.body, receive), send
+
+    async def _learn(self, scope: Scope) -> None:
+        """Once: what the server that we are mounted in has loaded, if it is one that tells."""
+        if not self.edge.models.knows_server:
+            found = loaded(getattr(scope.get("app"), "state", None))
+            if found:
+                await self.edge.learn(found)
 
     async def _search(self, path: str, scope: Scope, receive: Receive) -> Receive:
         """Of a path that is no endpoint: the body as it came, in which no medium was found."""
@@ -151,8 +164,44 @@ class EdgeMiddleware:
         if self.observer:
             self.observer.prepared(report)
         told = {REPORT_KEY: report, SETTINGS_KEY: self.settings}
-        send = with_headers(report.headers(), send, whole=earlier is not None)
+        send = self._compared(report, with_headers(report.headers(), send, whole=earlier is not None))
         return {**with_length(scope, len(prepared.body)), **told}, send
+
+
+    def _compared(self, report: Report, send: Send) -> Send:
+        """A send that reads the usage of the answer on its way, where the report tells what it should be."""
+        expected = report.expected
+        return watched(send, partial(self._saw, report, expected)) if expected else send
+
+    def _saw(self, report: Report, expected: Expected, usage: Usage) -> None:
+        found = drift(expected, usage)
+        if self.edge.drifts.saw(report.model, found) and found:
+            log.warning("%s", warning(report.model, found, self._reason(report, found)))
+
+    def _reason(self, report: Report, found: Drift) -> str:
+        if found.where != "vision":
+            return ""
+        rule = self.edge.models.get(report.model).model.rule
+        return explained(rule, [picture.size_after for picture in report.pictures], found.found)
+
+
+def watched(send: Send, saw: Callable[[Usage], None]) -> Send:
+    """A send that passes every message at once and reads the answer behind it."""
+    reader: UsageReader | None = None
+
+    async def sent(message: Message) -> None:
+        nonlocal reader
+        await send(message)
+        if message["type"] == "http.response.start":
+            reader = reader_of(message["status"], message.get("headers", ()))
+        elif reader and message["type"] == "http.response.body":
+            reader.feed(message.get("body", b""))
+            if not message.get("more_body", False):
+                usage, reader = reader.usage(), None
+                if usage:
+                    saw(usage)
+
+    return sent
 
 
 def posted_path(scope: Scope) -> str:

@@ -5,13 +5,17 @@ A pure function on sizes: no I/O, no pixels, no clock. The size of every output 
 exact before the work is done.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from vlm_edge.budget import Room, Sized, fit
 from vlm_edge.errors import (
     AnimationRefused,
+    ContextExceeded,
     MediaTooLarge,
     TooManyImages,
     TooManyPages,
@@ -19,7 +23,7 @@ from vlm_edge.errors import (
     naming,
 )
 from vlm_edge.geometry import Size
-from vlm_edge.layout import is_stretched, layout
+from vlm_edge.layout import Layout, is_stretched, layout
 from vlm_edge.media.picture import Encoding, Target
 from vlm_edge.media.prepare import PDF, may_move
 from vlm_edge.media.probe import Probe
@@ -51,7 +55,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prompt; most requests are one, and max_total_images is for those that hold many. max_image_bytes: of one file,
     before base64. max_image_pixels: width x height of one source (the default is vLLM's own limit).
     max_image_memory_bytes: what its decoder must hold at once, told by the headers. max_image_tokens and
-    max_request_tokens: vision tokens of one prepared picture, and of all of a prompt.
+    max_request_tokens: vision tokens of one prepared picture (vLLM's encoder cache must hold one), and of all of a
+    prompt.
     """
 
     max_body_bytes: int = 64 * 1024 * 1024
@@ -70,13 +75,33 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"{name} = {getattr(self, name)}: must not be negative")
 
 
+# The context of each prompt, by its number; of one that is not there, only the limits count.
+Rooms = Mapping[int | None, Room]
+_NO_ROOMS: Rooms = {}
+
+# A refusal names so many of the pictures that cost most.
+BIGGEST = 3
+
+
+Certainty = Literal["exact", "estimate", "at most"]
+
+
 class Model(msgspec.Struct, frozen=True):
-    """The model that a request asks for, as far as counting goes."""
+    """The model that a request asks for, as far as counting goes.
+
+    certainty: of its counts; not exact where the family is assumed, or only its maker could check the rule.
+    max_model_len: of its context, prompt and answer, in tokens; None where nobody has told.
+    """
 
     name: str
     family: str
     rule: Rule
-    exact: bool = True  # False: the family is assumed, so counts are estimates
+    certainty: Certainty = "exact"
+    max_model_len: int | None = None
+
+    @property
+    def exact(self) -> bool:
+        return self.certainty == "exact"
 
 
 class PicturePlan(msgspec.Struct, frozen=True):
@@ -89,6 +114,7 @@ class PicturePlan(msgspec.Struct, frozen=True):
     tokens: int
     tokens_before: int  # of the original
     prompt: int | None = 0  # which of the request's prompts it stands in; None: in all of them
+    fitted: bool = False  # smaller than its profile has it, because of the budget
 
     @property
     def content(self) -> Size:
@@ -112,9 +138,14 @@ class Plan(msgspec.Struct, frozen=True):
 
     media: Sequence[Sequence[PicturePlan]]
 
+    def holding(self, pictures: Sequence[PicturePlan]) -> "Plan":
+        """The plan with others in the place of its pictures."""
+        rest = iter(pictures)
+        return Plan([list(islice(rest, len(pages))) for pages in self.media])
+
     @property
     def pictures(self) -> Sequence[PicturePlan]:
-        return [picture for pictures in self.media for picture in pictures]
+        return list(chain.from_iterable(self.media))
 
     @property
     def tokens(self) -> int:
@@ -147,44 +178,89 @@ def plan(
         with naming(subject.place):
             check_pages(subject.probes[0], profile)
             check_document(subject.probes, limits)
-            media.append([_planned(subject, probe, profile, model.rule, limits) for probe in subject.probes])
-    check_number(media, limits, passed)
-    return Plan(_counted(media, model.rule))
+            pages = (plan_picture(subject, probe, profile, model.rule, limits) for probe in subject.probes)
+            media.append(list(pages))
+    planned = Plan(media)
+    check_number(planned, limits, passed)
+    return _counted(planned, model.rule)
 
 
-def _planned(subject: Subject, probe: Probe, profile: Profile, rule: Rule, limits: Limits) -> PicturePlan:
-    planned = plan_picture(subject.place, probe, profile, rule, limits)
-    return msgspec.structs.replace(planned, prompt=subject.prompt)
-
-
-def _counted(media: Sequence[Sequence[PicturePlan]], rule: Rule) -> list[list[PicturePlan]]:
+def _counted(planned: Plan, rule: Rule) -> Plan:
     """With the tokens that each has among the others of its prompt."""
-    prompts = _prompts(Plan(media).pictures)
-    counts = {prompt: iter(rule.images([one.size for one in together])) for prompt, together in prompts}
-    return [[msgspec.structs.replace(one, tokens=next(counts[one.prompt])) for one in pages] for pages in media]
+    pictures, changed = list(planned.pictures), False
+    for numbers in _prompts(pictures).values():
+        counts = rule.images([pictures[number].size for number in numbers])
+        for number, tokens in zip(numbers, counts, strict=True):
+            if tokens != pictures[number].tokens:
+                pictures[number], changed = msgspec.structs.replace(pictures[number], tokens=tokens), True
+    return planned.holding(pictures) if changed else planned
 
 
-def _prompts(pictures: Sequence[PicturePlan]) -> Iterator[tuple[int | None, list[PicturePlan]]]:
-    prompts = dict.fromkeys(one.prompt for one in pictures)
-    yield from ((prompt, [one for one in pictures if one.prompt == prompt]) for prompt in prompts)
+def _prompts(pictures: Sequence[PicturePlan]) -> Mapping[int | None, Sequence[int]]:
+    """Which pictures, by their numbers, stand in each prompt; None: in all of them."""
+    prompts = dict[int | None, list[int]]()
+    for number, picture in enumerate(pictures):
+        prompts.setdefault(picture.prompt, []).append(number)
+    return prompts
 
 
-def plan_picture(place: str, probe: Probe, profile: Profile, rule: Rule, limits: Limits) -> PicturePlan:
+def _seen(pictures: Sequence[PicturePlan]) -> Iterator[tuple[int | None, Sequence[int]]]:
+    """The same, with those that stand in all prompts in each."""
+    prompts = _prompts(pictures)
+    shared = prompts.get(None, ())
+    yield from ((one, own if one is None else [*shared, *own]) for one, own in prompts.items())
+
+
+def fitted(planned: Plan, profile: Profile, rule: Rule, limits: Limits, rooms: Rooms = _NO_ROOMS) -> Plan:
+    """The plan with pictures made smaller, so that they cost what they may; where their profile lets them."""
+    pictures, changed = list(planned.pictures), False
+    for prompt, numbers in _seen(pictures):
+        allowed = rooms.get(prompt, Room()).for_pictures(limits.max_request_tokens, surely=True)
+        sized = [_sized(pictures[number], profile) for number in numbers]
+        found = fit(sized, profile, rule, limits.max_image_tokens, allowed)
+        for number, before, after in zip(numbers, sized, found, strict=True):
+            if after != before.layout:
+                pictures[number], changed = _smaller(pictures[number], after, profile, rule), True
+    return _counted(planned.holding(pictures), rule) if changed else planned
+
+
+def _sized(picture: PicturePlan, profile: Profile) -> Sized:
+    return Sized(native_size(picture.probe, profile), Layout(picture.content, picture.size))
+
+
+def _smaller(picture: PicturePlan, found: Layout, profile: Profile, rule: Rule) -> PicturePlan:
+    target, tokens = _target(picture.probe, profile, found), rule.image(found.canvas)
+    return msgspec.structs.replace(picture, target=target, size=found.canvas, tokens=tokens, fitted=True)
+
+
+def plan_picture(subject: Subject, probe: Probe, profile: Profile, rule: Rule, limits: Limits) -> PicturePlan:
+    """Of one page of a medium, as if it stood alone."""
+    place, prompt = subject.place, subject.prompt
     check_source(probe, profile, limits)
     native = native_size(probe, profile)
     tokens_before = rule.image(native)  # refuses what the model would
     if fits(probe, profile, rule, tokens_before):
-        return PicturePlan(place, probe, None, probe.size, tokens_before, tokens_before)
-    size, canvas = layout(native, profile, rule)
-    target = Target(
-        size=size,
-        canvas=canvas,
-        encoding=encoding(probe, profile, canvas),
+        return PicturePlan(place, probe, None, probe.size, tokens_before, tokens_before, prompt)
+    found = layout(native, profile, rule)
+    target, tokens = _target(probe, profile, found), _alone(found.canvas, rule)
+    return PicturePlan(place, probe, target, found.canvas, tokens, tokens_before, prompt)
+
+
+@lru_cache(maxsize=4_096)
+def _alone(size: Size, rule: Rule) -> int:
+    """Tokens of a picture without others; on the model's grid there are not many sizes."""
+    return rule.image(size)
+
+
+def _target(probe: Probe, profile: Profile, found: Layout) -> Target:
+    return Target(
+        size=found.size,
+        canvas=found.canvas,
+        encoding=encoding(probe, profile, found.canvas),
         background=profile.background_rgb,
         kernel=profile.kernel,
         exact=profile.engine == "pillow",
     )
-    return PicturePlan(place, probe, target, canvas, rule.image(canvas), tokens_before)
 
 
 def check_source(probe: Probe, profile: Profile, limits: Limits) -> None:
@@ -221,14 +297,13 @@ def check_document(pages: Sequence[Probe], limits: Limits) -> None:
         raise MediaTooLarge("pixels on its pages", pixels, allowed)
 
 
-def check_number(media: Sequence[Sequence[PicturePlan]], limits: Limits, passed: Sequence[int | None] = ()) -> None:
+def check_number(planned: Plan, limits: Limits, passed: Sequence[int | None] = ()) -> None:
     """Raises TooManyImages where, with all pages, a prompt or the request holds too many pictures."""
-    pictures = Plan(media).pictures
-    for prompt, own in _prompts(pictures):
-        together = [one for one in pictures if one.prompt is None and prompt is not None] + own
-        found = len(together) + sum(one in (prompt, None) for one in passed)
+    pictures = planned.pictures
+    for prompt, numbers in _seen(pictures):
+        found = len(numbers) + sum(one in (prompt, None) for one in passed)
         if found > limits.max_images:
-            with naming(together[-1].place):
+            with naming(pictures[numbers[-1]].place):
                 raise TooManyImages(found, limits.max_images)
     if pictures and len(pictures) + len(passed) > limits.max_total_images:
         with naming(pictures[-1].place):
@@ -246,19 +321,30 @@ def check_bytes(found: int, limits: Limits) -> None:
         raise MediaTooLarge("bytes", found, limits.max_image_bytes)
 
 
-def check_budget(plan: Plan, limits: Limits) -> None:
-    """Raises VisionBudgetExceeded for a picture, or the whole, that costs too much as planned."""
-    for picture in plan.pictures:
+def check_budget(planned: Plan, limits: Limits, rooms: Rooms = _NO_ROOMS) -> None:
+    """Raises VisionBudgetExceeded for a picture, or the whole, that surely costs too much as planned."""
+    pictures = planned.pictures
+    for picture in pictures:
         if picture.tokens > limits.max_image_tokens:
             with naming(picture.place):
                 raise VisionBudgetExceeded("picture", picture.tokens, limits.max_image_tokens)
-    shared = [picture for picture in plan.pictures if picture.prompt is None]
-    for prompt, own in _prompts(plan.pictures):
-        pictures = own if prompt is None else [*shared, *own]
-        tokens = sum(picture.tokens for picture in pictures)
-        if tokens > limits.max_request_tokens:
-            with naming(max(pictures, key=lambda picture: picture.tokens).place):
-                raise VisionBudgetExceeded("request", tokens, limits.max_request_tokens)
+    for prompt, numbers in _seen(pictures):
+        _check_prompt([pictures[number] for number in numbers], limits, rooms.get(prompt, Room()))
+
+
+def _check_prompt(pictures: Sequence[PicturePlan], limits: Limits, room: Room) -> None:
+    tokens = sum(picture.tokens for picture in pictures)
+    if tokens <= room.for_pictures(limits.max_request_tokens):
+        return
+    biggest = sorted(pictures, key=lambda picture: -picture.tokens)[:BIGGEST]
+    with naming(biggest[0].place):
+        if tokens > limits.max_request_tokens or room.max_model_len is None:
+            raise VisionBudgetExceeded("request", tokens, limits.max_request_tokens, _named(biggest))
+        raise ContextExceeded(tokens, room.text, room.reserved, room.max_model_len, _named(biggest))
+
+
+def _named(pictures: Sequence[PicturePlan]) -> Sequence[tuple[str, int]]:
+    return [(picture.place, picture.tokens) for picture in pictures]
 
 
 def fits(probe: Probe, profile: Profile, rule: Rule, tokens: int) -> bool:

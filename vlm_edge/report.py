@@ -6,9 +6,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from vlm_edge.budget import Room
+from vlm_edge.drift import Expected
 from vlm_edge.errors import EdgeError
 from vlm_edge.geometry import Size
-from vlm_edge.plan import Model, PicturePlan, Plan
+from vlm_edge.plan import Certainty, Model, PicturePlan, Plan
 
 
 class Sent(Protocol):
@@ -26,7 +28,8 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
     file, not of its base64.
 
     page, pages: from 1, of a document or animation, whose bytes count with the first. size_after: as sent, with the
-    margin that a thin picture gets; content_after: of the picture on it.
+    margin that a thin picture gets; content_after: of the picture on it. fitted: smaller than its profile has it,
+    because of the budget.
     """
 
     place: str
@@ -42,6 +45,7 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
     bytes_after: int
     tokens_before: int
     tokens_after: int
+    fitted: bool = False
 
     def following(self, earlier: "PictureReport") -> "PictureReport":
         """Of a picture that came to us already prepared: from what it was at first."""
@@ -54,6 +58,7 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
             size_before=earlier.size_before,
             bytes_before=earlier.bytes_before,
             tokens_before=earlier.tokens_before,
+            fitted=earlier.fitted or self.fitted,
             content_after=_scaled(earlier.content_after, self.size_before, self.content_after),
         )
 
@@ -80,17 +85,26 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
             bytes_after=sent.size_bytes,
             tokens_before=plan.tokens_before,
             tokens_after=plan.tokens,
+            fitted=plan.fitted,
         )
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `exact` is False where the model's family was assumed and tokens are an estimate."""
+    """One request. tokens: of its pictures. certainty: whether they are exact, an estimate, or an upper bound, as of a
+    model of unknown family.
+
+    text_tokens: of its prompt beside the pictures, where it is one prompt; an upper bound unless text_exact.
+    max_model_len: of the model's context.
+    """
 
     profile: str
     model: str
     family: str
-    exact: bool
+    certainty: Certainty
     tokens: int
+    text_tokens: int | None = None
+    text_exact: bool = False
+    max_model_len: int | None = None
     bytes_before: int
     bytes_after: int
     pictures: Sequence[PictureReport]
@@ -101,18 +115,35 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     prepare_s: float = 0.0  # pixels, waiting for a worker included
 
     @classmethod
-    def of(cls, profile: str, model: Model, plan: Plan, files: Sequence[Sent], **totals: Any) -> "Report":
+    def of(
+        cls, profile: str, model: Model, plan: Plan, room: Room | None, files: Sequence[Sent], **totals: Any
+    ) -> "Report":
         pictures = [PictureReport.of(one, sent) for one, sent in zip(plan.pictures, files, strict=True)]
         return cls(
             profile=profile,
             model=model.name,
             family=model.family,
-            exact=model.exact,
+            certainty=model.certainty,
             tokens=plan.tokens,
+            text_tokens=room.text_at_most if room else None,
+            text_exact=bool(room and room.exact),
+            max_model_len=model.max_model_len,
             pictures=pictures,
             left_out=plan.left_out,
             **totals,
         )
+
+    @property
+    def exact(self) -> bool:
+        return self.certainty == "exact"
+
+    @property
+    def expected(self) -> Expected | None:
+        """What the model's server should count; None where that is not known."""
+        if not self.exact or self.passed or self.text_tokens is None:
+            return None
+        sure = self.text_tokens if self.text_exact else 0
+        return Expected(vision_tokens=self.tokens, text_tokens=sure, text_at_most=self.text_tokens)
 
     def following(self, earlier: "Report | None") -> "Report":
         """Of a request that another instance had prepared before: from what it was at first."""
@@ -128,13 +159,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Response headers: what was done, for those who look."""
-        others = Counter(passed=self.passed, dropped=self.dropped, left_out=self.left_out)
+        fitted = sum(picture.fitted for picture in self.pictures)
+        others = Counter(fitted=fitted, passed=self.passed, dropped=self.dropped, left_out=self.left_out)
         counts = Counter(picture.action for picture in self.pictures) + others
         done = ", ".join(f"{action}={count}" for action, count in counts.items())
         texts = {
             b"x-vlm-edge-profile": self.profile,
             b"x-vlm-edge-media": f"images={len(self.pictures)}; {done}",
-            b"x-vlm-edge-vision-tokens": f"{self.tokens}" if self.exact else f"{self.tokens}; estimate",
+            b"x-vlm-edge-vision-tokens": f"{self.tokens}" if self.exact else f"{self.tokens}; {self.certainty}",
             b"x-vlm-edge-scale": ", ".join(picture.scale for picture in self.pictures),
             b"server-timing": f"decide;dur={self.decide_s * 1e3:.1f}, prepare;dur={self.prepare_s * 1e3:.1f}",
         }

@@ -9,44 +9,26 @@ Settings: the parts' own structs put together; TOML and environment; an unknown 
 import os
 import tomllib
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from vlm_edge.budget import BudgetSettings
 from vlm_edge.choice import ProfileRule
-from vlm_edge.errors import ConfigError, EdgeError, UnknownModel
+from vlm_edge.errors import ConfigError, EdgeError
 from vlm_edge.fetch import FetchSettings
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.isolation import IsolationSettings
 from vlm_edge.media.profile import Profile
-from vlm_edge.plan import Limits, Model
+from vlm_edge.models import Models, ModelSettings, Unknown
+from vlm_edge.plan import Limits
 from vlm_edge.policies import Policies
-from vlm_edge.tokens import lookup, model_type
+from vlm_edge.tokens import AnyRule
 from vlm_edge.upload import UploadSettings
 from vlm_edge.workers import WorkerSettings
 
 PREFIX = "VLM_EDGE_"
-
-# Counts for a model of unknown family are estimates by this rule: the finest grid among the common ones, so rather
-# too many tokens than too few.
-ASSUMED_FAMILY = "qwen2_vl"
-
-
-class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a served model counts. family: a model_type or a Hugging Face name. params: the numbers its processor was
-    given (`--mm-processor-kwargs`), as `{ max_pixels = 1003520 }`.
-    """
-
-    family: str
-    params: dict[str, int | float] = {}
-
-    def __post_init__(self) -> None:
-        try:
-            lookup(self.family, **self.params)
-        except EdgeError as error:
-            raise ValueError(error.message) from error
 
 
 def shipped_profiles() -> dict[str, Profile]:
@@ -64,7 +46,9 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     default_profile: for requests that neither name a profile nor meet a rule. profile_folders: *.toml files to add,
     relative to the settings file. api_keys: if there are any, requests must bear one of them before anything is done
-    for them. models: served name (`*` allowed) → how it counts; names of known families need no entry.
+    for them. models: served name (`*` allowed) → how it counts; names of known families need no entry. families: own
+    ones, a rule and its numbers by name. unknown_models: the pictures of a model of no known family are counted by an
+    assumed one, which is an estimate; or as the dearest family would count them, which is an upper bound; or refused.
     """
 
     default_profile: str = "standard"
@@ -73,6 +57,9 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rules: tuple[ProfileRule, ...] = ()
     api_keys: tuple[str, ...] = ()
     models: dict[str, ModelSettings] = msgspec.field(default_factory=dict)
+    families: dict[str, AnyRule] = msgspec.field(default_factory=dict)
+    unknown_models: Unknown = "estimate"
+    budget: BudgetSettings = msgspec.field(default_factory=BudgetSettings)
     limits: Limits = msgspec.field(default_factory=Limits)
     upload: UploadSettings = msgspec.field(default_factory=UploadSettings)
     fetch: FetchSettings = msgspec.field(default_factory=FetchSettings)
@@ -88,6 +75,10 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("api_keys has an empty one, which anybody bears")
         if self.remote == "fetch" and not self.fetch.hosts:
             raise ValueError("remote = 'fetch' needs fetch.hosts, the hosts that pictures may come from")
+        try:
+            self.catalogue().check()
+        except EdgeError as error:
+            raise ValueError(error.message) from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Settings":
@@ -105,15 +96,9 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 _lay_over(values, keys, _value(text), name)
         return _settings(values, Path(path) if path else Path("environment"))
 
-    def model(self, name: str) -> Model:
-        """What a served model name means to us: by the settings, by its name, or else assumed."""
-        for pattern, entry in self.models.items():
-            if fnmatchcase(name, pattern):
-                return Model(name, model_type(entry.family), lookup(entry.family, **entry.params))
-        try:
-            return Model(name, model_type(name), lookup(name))
-        except UnknownModel:
-            return Model(name, ASSUMED_FAMILY, lookup(ASSUMED_FAMILY), exact=False)
+    def catalogue(self) -> Models:
+        """What served names mean."""
+        return Models(self.models, self.families, self.unknown_models, self.budget.max_model_len)
 
 
 def _settings(values: dict[str, Any], path: Path) -> Settings:

@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from vlm_edge import Edge, EdgeError, Settings
 from vlm_edge.choice import PROFILE_HEADER
-from vlm_edge.edge import Prepared
+from vlm_edge.decision import Prepared
 from vlm_edge.errors import BackendTimeout, BackendUnavailable, CorruptMedia, Overloaded, UnsupportedMedia
 from vlm_edge.media import data_url
 from vlm_edge.middleware import refuse

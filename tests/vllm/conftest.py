@@ -13,7 +13,7 @@ from vlm_edge import Edge, Settings
 
 SETTINGS = f"""\
 [models.{MODEL}]
-family = "qwen2_5_vl"
+checkpoint = "CHECKPOINT"
 
 [limits]
 max_images = {MAX_IMAGES}
@@ -27,9 +27,9 @@ def environment() -> Environment:
 
 
 @pytest.fixture(scope="session")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def config(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("settings") / "edge.toml"
-    path.write_text(SETTINGS)
+    path.write_text(SETTINGS.replace("CHECKPOINT", f"{environment.checkpoint}"))
     return path
 
 

@@ -21,7 +21,7 @@ from tests.samples import PICTURES, encoded, picture
 from tests.vllm.environment import Environment
 from vlm_edge import Edge, Profile, Settings, Size
 from vlm_edge.edge import Picture
-from vlm_edge.settings import ModelSettings
+from vlm_edge.models import ModelSettings
 from vlm_edge.tokens import lookup
 
 MODELS = {"qwen2_5_vl": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3_vl": "Qwen/Qwen3-VL-8B-Instruct"}

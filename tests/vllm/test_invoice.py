@@ -27,7 +27,7 @@ from tests.vllm.environment import Environment
 from tests.vllm.service import MODEL, Service, alone
 from vlm_edge import Edge, Settings
 from vlm_edge.report import Report
-from vlm_edge.settings import ModelSettings
+from vlm_edge.models import ModelSettings
 
 EXAMPLE = ROOT / "examples" / "invoice_extraction"
 SETTINGS = Settings(models={MODEL: ModelSettings(family="qwen2_5_vl")})

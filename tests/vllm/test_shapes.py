@@ -30,7 +30,7 @@ from tests.vllm.shapes import (
     payload_of,
 )
 from vlm_edge import Edge, Settings
-from vlm_edge.edge import Found, find
+from vlm_edge.decision import Found, find
 from vlm_edge.errors import EdgeError
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.requests.part import MediaPart

@@ -51,7 +51,7 @@ def command(
     done = resize_all(edge, job, files, workers or os.cpu_count() or 1)
     items = chain.from_iterable(track(done, "resizing", total=len(files), console=Console(stderr=True)))
     counted = list(items) if dry_run else list(_written(items, manifest or target / "manifest.jsonl"))
-    _summary(counted, exact=edge.settings.model(model).exact)
+    _summary(counted, exact=edge.models.get(model).model.exact)
     if any(item.status == "failed" for item in counted):
         raise typer.Exit(1)
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import orjson
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,12 +13,14 @@ from starlette.types import Receive, Scope, Send
 
 import vlm_edge
 from vlm_edge.access import check_of, let_in
-from vlm_edge.edge import Decision, Edge
+from vlm_edge.decision import Decision
+from vlm_edge.edge import Edge
 from vlm_edge.errors import EdgeError
+from vlm_edge.estimate import Estimate
+from vlm_edge.gateway.backend import Backend
 from vlm_edge.gateway.upstream import Upstream
 from vlm_edge.metrics import CONTENT_TYPE, Metrics
 from vlm_edge.middleware import EdgeMiddleware, refuse
-from vlm_edge.plan import PicturePlan, check_budget
 from vlm_edge.requests.endpoints import CHAT, CHAT_PATH
 from vlm_edge.settings import Settings
 from vlm_edge.upload import ClientLeft, read_body
@@ -26,13 +28,18 @@ from vlm_edge.upload import ClientLeft, read_body
 
 def create_app(settings: Settings | None = None) -> Starlette:
     settings = settings or Settings.from_env()
-    edge, metrics, upstream = Edge(settings), Metrics(), Upstream(settings.gateway)
+    metrics, upstream = Metrics(), Upstream(settings.gateway)
+    backend = Backend(settings.gateway.backend, api_key=settings.gateway.backend_api_key)
+    edge = Edge(settings, backend)
     metrics.watch(edge.workers)
+    metrics.watch_drift(edge.drifts)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await upstream.open()
+        await backend.open()
         yield
+        await backend.close()
         await upstream.close()
         edge.close()
 
@@ -46,7 +53,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
         routes=[
             Route("/health", health),
             Route("/metrics", scrape),
-            Route("/edge/estimate", Estimate(edge), methods=["POST"]),
+            Route("/edge/estimate", Estimator(edge), methods=["POST"]),
         ],
         lifespan=lifespan,
     )
@@ -56,7 +63,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     return app
 
 
-class Estimate:
+class Estimator:
     """POST a request body: what its pictures would cost, and whether it would pass; `?path=` tells its kind."""
 
     def __init__(self, edge: Edge) -> None:
@@ -79,41 +86,17 @@ class Estimate:
         await _json(_estimate(decision, self.edge))(scope, receive, send)
 
 
-def _estimate(decision: Decision | None, edge: Edge) -> dict[str, Any]:
+def _estimate(decision: Decision | None, edge: Edge) -> Estimate:
     if decision is None:
-        return {"tokens": 0, "parts": [], "verdict": "accept"}
-    limits, refusal = edge.settings.limits, None
+        return Estimate()
+    refusal = None
     try:
-        check_budget(decision.plan, limits)
+        edge.check(decision)
     except EdgeError as error:
         refusal = CHAT.error_body(error)["error"]
-    return {
-        "model": decision.model.name,
-        "family": decision.model.family,
-        "exact": decision.model.exact,
-        "profile": decision.profile,
-        "tokens": decision.plan.tokens,
-        "allowed": limits.max_request_tokens,
-        "parts": [_part(picture) for picture in decision.plan.pictures],
-        "left_out": decision.plan.left_out,
-        "verdict": "refuse" if refusal else "accept",
-        "error": refusal,
-    }
-
-
-def _part(picture: PicturePlan) -> dict[str, Any]:
-    return {
-        "param": picture.place,
-        "page": picture.probe.page + 1,
-        "pages": picture.probe.pages,
-        "media_type": picture.probe.media_type,
-        "action": picture.action,
-        "size_before": list(picture.probe.size),
-        "size": list(picture.size),
-        "tokens_before": picture.tokens_before,
-        "tokens": picture.tokens,
-    }
+    allowed = edge.settings.limits.max_request_tokens
+    return Estimate.of(decision.profile, decision.model, decision.plan, decision.room, allowed, refusal)
 
 
 def _json(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")
+    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -8,12 +8,14 @@ MAX_PORT = 65_535
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """backend: base URL of the vLLM server. connect_timeout_s: until the backend takes the connection.
+    """backend: base URL of the vLLM server. backend_api_key: for our own questions to it, about its models and the
+    tokens of texts; requests bear their clients' keys. connect_timeout_s: until the backend takes the connection.
     first_byte_timeout_s: until its answer begins; idle_timeout_s: between two pieces of the answer. max_connections:
     to the backend at once.
     """
 
     backend: str = "http://127.0.0.1:8000"
+    backend_api_key: str = ""
     host: str = "127.0.0.1"
     port: int = 8_080
     connect_timeout_s: float = 5.0

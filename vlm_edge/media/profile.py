@@ -34,12 +34,13 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _between("pages.dpi", self.dpi, 18, 1_200)
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
     """How large a picture may be and how it is encoded when it has to be.
 
     Size. max_side: pixels of the longer side. max_pixels: width x height. max_tokens: vision tokens of one picture, as
     the model counts them. min_side: pixels that the shorter side has at least; a thinner picture gets a margin of
     `background`, to the right or below, and is never stretched (0: the model's own cell). align: to the model's grid.
+    floor_pixels: where the budget does not suffice, `fit` shrinks a picture to no fewer.
 
     Number. max_images: pictures and documents a prompt (None: the limit of the settings alone). pages: of one document.
     animation: of a GIF, WebP, APNG or AVIF the first frame is taken, or up to `pages.max` frames, evenly spread, or it
@@ -58,6 +59,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_pixels: int = 1_048_576
     max_tokens: int | None = None
     min_side: int = 0
+    floor_pixels: int = 200_704
     align: bool = True
     max_images: int | None = None
     pages: Pages = Pages()
@@ -77,6 +79,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         _between("max_pixels", self.max_pixels, 1, 1 << 32)
         _between("min_side", self.min_side, 0, min(self.max_side, 4_096))
         _between("quality", self.quality, 1, 100)
+        _between("floor_pixels", self.floor_pixels, 1, 1 << 32)
         for name, value, low in (
             ("max_tokens", self.max_tokens, 1),
             ("max_images", self.max_images, 0),

@@ -122,7 +122,7 @@ def find_content(content: Any, path: Path, context: Context) -> Iterator[MediaPa
 def find_part(part: dict[str, Any], path: Path, context: Context = NOWHERE) -> Iterator[MediaPart]:
     """The medium of a part, if it is one. Cached or embedded media have no URL."""
     uuid = part.get("uuid")
-    key = _media_key(part, uuid)
+    key = media_key(part, uuid)
     if key is None:
         yield from _find_file(part, path, context)
         return
@@ -181,7 +181,7 @@ def find_url(value: Any, path: Path, modality: Modality, context: Context = NOWH
         yield MediaPart(path, modality, path, value, context)
 
 
-def _media_key(part: dict[str, Any], uuid: Any) -> str | None:
+def media_key(part: dict[str, Any], uuid: Any) -> str | None:
     kind = part.get("type")
     if uuid is None and isinstance(kind, str):
         if kind in KEY_OF_TYPE:

@@ -1,7 +1,6 @@
 """Lookup: served model name or `model_type` → the rule of its family, with a checkpoint's own numbers laid over."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -9,22 +8,25 @@ import msgspec
 from vlm_edge.errors import ConfigError, UnknownModel
 from vlm_edge.tokens.families import FAMILIES
 from vlm_edge.tokens.rule import Rule
+from vlm_edge.tokens.served import served
 
-# Served names carry an owner, a size, a quantisation, a date …; the family is a word inside. First match wins.
-PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"qwen3[-_.]?vl"), "qwen3_vl"),
-    (re.compile(r"qwen2[._-]5[-_.]?vl"), "qwen2_5_vl"),
-    (re.compile(r"qwen2[-_.]?vl"), "qwen2_vl"),
+# What processors' files and `--mm-processor-kwargs` say beside sizes; nothing of it changes a count.
+COUNTLESS = frozenset(
+    "auto_map chat_template data_format device disable_grouping do_center_crop do_convert_rgb "
+    "do_normalize do_pad do_rescale do_sample_frames feature_extractor_type fps image_mean image_processor_type "
+    "image_std image_token input_data_format max_frames min_frames num_frames pad_size processor_class resample "
+    "rescale_factor return_metadata return_tensors use_fast video_processor_type video_token".split()
 )
+
+# Numbers that files put together under one of these names, and the prefix that they have here.
+PICTURES = ("size", "images_kwargs", "image_processor", "media_proc_cfg")
+CLIPS = ("videos_kwargs", "video_processor")
+GROUPS = {**dict.fromkeys(PICTURES, ""), **dict.fromkeys(CLIPS, "video_")}
+
 
 def model_type(model: str) -> str:
     """The family of a served name (`Qwen/Qwen2.5-VL-7B-Instruct` → `qwen2_5_vl`), else UnknownModel."""
-    if model in FAMILIES:
-        return model
-    for pattern, family in PATTERNS:
-        if pattern.search(model.lower()):
-            return family
-    raise UnknownModel(model, FAMILIES)
+    return _named(model)[0]
 
 
 def lookup(model: str, **params: Any) -> Rule:
@@ -33,20 +35,55 @@ def lookup(model: str, **params: Any) -> Rule:
     `params` are the processor's numbers (`max_pixels=1_003_520`), under our names or those of
     preprocessor_config.json. Raises UnknownModel, and ConfigError for a parameter that the rule does not have.
     """
-    return laid_over(FAMILIES[model_type(model)].rule, params, model)
+    family, numbers = _named(model)
+    return laid_over(laid_over(FAMILIES[family].rule, numbers, model), params, model)
 
 
 def laid_over(rule: Rule, params: Mapping[str, Any], model: str) -> Rule:
-    """The rule with other numbers. Raises ConfigError for those that it does not have."""
+    """The rule with other numbers, as settings and processors' files give them. Raises ConfigError for those that it
+    does not have."""
     fields = msgspec.structs.asdict(rule)
-    for name, value in params.items():
+    for name, value in flat(params):
         field = rule.names.get(name, name)
-        if field:
+        if field in fields or (field and name.removeprefix("video_") not in COUNTLESS):
             fields[field] = _plain(value, fields.get(field))
     try:
         return msgspec.convert({"rule": type(rule).__name__, **fields}, type(rule))
     except msgspec.ValidationError as error:
         raise ConfigError(f"the family of {model!r}: {error}") from error
+
+
+def flat(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values of nested files; what stands outside of a group weighs more, so it comes last.
+
+    `size: {shortest_edge, longest_edge}` are these two, `crop_size: {height, width}` of one length is crop_size.
+    """
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _grouped(name, value)
+    for name, value in params.items():
+        if not isinstance(value, Mapping):
+            yield name, value
+
+
+def _grouped(name: str, group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    square = {"height", "width"} <= set(group) and group["height"] == group["width"]
+    if square:
+        yield name, group["height"]
+    elif name in GROUPS:
+        yield from ((GROUPS[name] + inner, value) for inner, value in flat(group))
+    elif len(group) == 1:
+        yield name, next(iter(group.values()))
+    else:
+        yield name, group
+
+
+def _named(model: str) -> tuple[str, Mapping[str, Any]]:
+    if model in FAMILIES:
+        return model, {}
+    for row in served(model):
+        return row.family, row.numbers
+    raise UnknownModel(model, FAMILIES)
 
 
 def _plain(value: Any, known: Any) -> Any:

@@ -18,7 +18,9 @@ from vlm_edge.geometry import Size
 SNAP = 0.03
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True, tag_field="rule"):
+class Rule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True, tag=True, tag_field="rule"
+):
     """Sizes are upright, in pixels; a refused size raises UnsupportedMedia.
 
     template_tokens: what the stock chat template writes around each picture, in tokens.

@@ -1,0 +1,123 @@
+"""Models: what served names mean, by the settings, by what a server has loaded, and by themselves."""
+
+from pathlib import Path
+
+import pytest
+
+from vlm_edge.errors import ConfigError, UnknownModel
+from vlm_edge.geometry import Size
+from vlm_edge.models import ASSUMED_FAMILY, Models, ModelSettings
+from vlm_edge.settings import Settings
+from vlm_edge.tokens import FAMILIES, lookup
+
+QWEN = "Qwen/Qwen2.5-VL-7B-Instruct"
+
+
+def load(folder: Path, text: str) -> Models:
+    file = folder / "edge.toml"
+    file.write_text(text)
+    return Settings.load(file).catalogue()
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "certainty"),
+    [
+        (QWEN, "qwen2_5_vl", "exact"),
+        ("Qwen/Qwen3-VL-8B-Instruct", "qwen3_vl", "exact"),
+        ("gpt-4o", "openai_tile", "estimate"),
+        ("my-own-model", ASSUMED_FAMILY, "estimate"),
+        ("", ASSUMED_FAMILY, "estimate"),
+    ],
+)
+def test_a_model_counts_by_its_name_or_as_an_estimate(name: str, family: str, certainty: str) -> None:
+    model = Settings().catalogue().get(name).model
+    assert (model.name, model.family, model.certainty, model.rule) == (name, family, certainty, FAMILIES[family].rule)
+    assert model.exact == (certainty == "exact")
+
+
+def test_a_model_counts_as_the_settings_say(tmp_path: Path) -> None:
+    models = load(
+        tmp_path,
+        """
+        [models."eyes-*"]
+        family = "Qwen/Qwen3-VL-8B-Instruct"
+        [models.small]
+        family = "qwen2_5_vl"
+        params = { max_pixels = 1003520 }
+        max_model_len = 8192
+        """,
+    )
+    eyes, small = models.get("eyes-v2").model, models.get("small").model
+    assert (eyes.family, eyes.certainty, eyes.max_model_len) == ("qwen3_vl", "exact", None)
+    assert small.rule == lookup("qwen2_5_vl", max_pixels=1_003_520)
+    assert small.max_model_len == 8_192
+    assert small.rule.image(Size(4_000, 3_000)) <= 1_280
+
+
+def test_an_entry_may_tell_the_context_of_a_model_whose_name_tells_its_family(tmp_path: Path) -> None:
+    model = load(tmp_path, f'[models."{QWEN}"]\nmax_model_len = 4096').get(QWEN).model
+    assert (model.family, model.max_model_len) == ("qwen2_5_vl", 4_096)
+
+
+def test_the_context_of_the_budget_is_that_of_models_without_their_own(tmp_path: Path) -> None:
+    models = load(tmp_path, f'[budget]\nmax_model_len = 1000\n[models."{QWEN}"]\nmax_model_len = 4096')
+    assert models.get(QWEN).model.max_model_len == 4_096
+    assert models.get("other").model.max_model_len == 1_000
+
+
+def test_an_own_family_counts_by_its_own_numbers(tmp_path: Path) -> None:
+    models = load(
+        tmp_path,
+        """
+        [families.my_vlm]
+        rule = "MergedGrid"
+        patch = 14
+        merge = 1
+        min_pixels = 196
+        max_pixels = 1000000
+        [models."mine/*"]
+        family = "my_vlm"
+        """,
+    )
+    for name in ("my_vlm", "mine/7b"):
+        model = models.get(name).model
+        assert (model.family, model.certainty) == ("my_vlm", "exact")
+        assert model.rule.image(Size(280, 140)) == 200
+
+
+def test_a_model_that_nobody_knows_can_be_refused(tmp_path: Path) -> None:
+    models = load(tmp_path, 'unknown_models = "refuse"')
+    assert models.get(QWEN).model.exact
+    with pytest.raises(UnknownModel, match="who-knows"):
+        models.get("who-knows")
+
+
+@pytest.mark.parametrize("size", [Size(1, 1), Size(640, 480), Size(4_032, 3_024), Size(2_000, 30)])
+def test_the_upper_bound_is_above_every_family_that_is_counted_exactly(tmp_path: Path, size: Size) -> None:
+    model = load(tmp_path, 'unknown_models = "at_most"').get("who-knows").model
+    assert model.certainty == "at most"
+    counts = [family.rule.image(size) for family in FAMILIES.values() if family.exact]
+    assert model.rule.image(size) == max(counts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[models.a]\nfamily = "who-knows"',
+        '[models.a]\nfamily = "qwen2_vl"\nparams = { num_crops = 4 }',
+        '[models.a]\nfamily = "qwen2_vl"\nmax_model_len = 0',
+        '[models.a]\ncheckpoint = "no-such-folder/at-all"',
+        '[families.a]\nrule = "MergedGrid"\npatch = 0\nmerge = 2\nmin_pixels = 1\nmax_pixels = 2',
+        '[families.a]\nrule = "Nothing"',
+    ],
+)
+def test_an_entry_that_cannot_be_is_a_config_error(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError):
+        load(tmp_path, text)
+
+
+def test_client_chosen_names_do_not_fill_the_memory() -> None:
+    models = Settings().catalogue()
+    for number in range(3_000):
+        models.get(f"qwen2-vl-{number}")
+    assert len(models._known) <= 1_024

@@ -1,0 +1,184 @@
+"""The whole prompt is counted as vLLM counts it, text and chat template included, and what is fitted is never too long."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from tests.samples import CHAT_PATH
+from tests.vllm.client import JSON, Client
+from tests.vllm.environment import Environment
+from tests.vllm.service import CONTEXT_TOKENS, MODEL
+from tests.vllm.texts import messages
+from vlm_edge import Edge, Settings
+from vlm_edge.errors import EdgeError, VisionBudgetExceeded
+from vlm_edge.report import Report
+
+REQUESTS = 200
+
+FITTING = f"""\
+[models.{MODEL}]
+checkpoint = "CHECKPOINT"
+max_model_len = {CONTEXT_TOKENS}
+
+[budget]
+on_exceed = "fit"
+reserve_tokens = 16
+
+[profiles.large]
+max_side = 2_048
+max_pixels = 4_194_304
+floor_pixels = 50_176
+"""
+
+
+@pytest.fixture(scope="module")
+def fitting(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
+    path = tmp_path_factory.mktemp("fitting") / "edge.toml"
+    path.write_text(FITTING.replace("CHECKPOINT", f"{environment.checkpoint}"))
+    edge = Edge(Settings.load(path))
+    yield edge
+    edge.close()
+
+
+def body_of(conversation: list[dict[str, Any]], **fields: Any) -> bytes:
+    return orjson.dumps({"model": MODEL, "messages": conversation, "max_tokens": 1, "temperature": 0, **fields})
+
+
+def report_of(edge: Edge, path: str, body: bytes) -> Report:
+    report = edge.prepare(path, body).report
+    assert report
+    return report
+
+
+def predicted(report: Report) -> int:
+    """Tokens of the whole prompt. Text that is only bounded is no prediction."""
+    assert report.text_exact
+    assert report.text_tokens is not None
+    return report.tokens + report.text_tokens
+
+
+def test_random_prompts_cost_what_was_predicted(client: Client, edge: Edge) -> None:
+    chance, wrong = random.Random(5), []
+    for number in range(REQUESTS):
+        body = body_of(messages(chance, chance.randint(1, 2), 120, 600))
+        answer = client.post(body)
+        assert answer.response.status_code == 200, answer.response.text
+        expected, found = predicted(report_of(edge, CHAT_PATH, body)), answer.usage["prompt_tokens"]
+        if found != expected:
+            wrong.append((number, found, expected))
+    assert wrong == []
+
+
+def test_what_is_fitted_is_never_too_long_for_the_model(vllm: Client, fitting: Edge) -> None:
+    chance, fitted, refused = random.Random(6), 0, 0
+    for _ in range(REQUESTS):
+        body = body_of(messages(chance, chance.randint(1, 2), 500, 2_500), max_tokens=chance.randint(1, 64))
+        try:
+            prepared = fitting.prepare(CHAT_PATH, body, {"X-VLM-Edge-Profile": "large"})
+        except VisionBudgetExceeded:
+            refused += 1
+            continue
+        assert prepared.report
+        answer = vllm.post(bytes(prepared.body))
+        assert answer.response.status_code == 200, answer.response.text
+        assert answer.usage["prompt_tokens"] == predicted(prepared.report)
+        fitted += any(picture.fitted for picture in prepared.report.pictures)
+    assert fitted >= REQUESTS // 4
+    assert refused <= REQUESTS // 4
+
+
+def test_a_prompt_that_just_fits_is_answered_and_one_token_more_is_refused(
+    client: Client, vllm: Client, edge: Edge, fitting: Edge
+) -> None:
+    """vLLM takes a prompt that leaves room for one token; the edge keeps what was asked for."""
+    conversation = messages(random.Random(7), 1, 50, 300)
+    report = report_of(edge, CHAT_PATH, body_of(conversation))
+    filler = CONTEXT_TOKENS - 1 - predicted(report)
+    full = [*conversation[:-1], {**conversation[-1], "content": [*conversation[-1]["content"], _text("x" * filler)]}]
+    assert predicted(report_of(edge, CHAT_PATH, body_of(full))) == CONTEXT_TOKENS - 1
+    assert client.post(body_of(full)).usage["prompt_tokens"] == CONTEXT_TOKENS - 1
+    with pytest.raises(VisionBudgetExceeded, match=f"at most|allows {CONTEXT_TOKENS}"):
+        fitting.prepare(CHAT_PATH, body_of(full, max_tokens=2))
+    over = [*full[:-1], {**full[-1], "content": [*full[-1]["content"], _text("x")]}]
+    assert vllm.post(body_of(over)).response.status_code == 400
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+IMAGE = {"type": "base64", "media_type": "image/png"}
+
+
+@pytest.mark.parametrize("kind", ["messages", "responses", "tokenize"])
+def test_other_dialects_cost_what_was_predicted(kind: str, vllm: Client, edge: Edge) -> None:
+    path, body, found = DIALECTS[kind]
+    raw = orjson.dumps(body)
+    prepared = edge.prepare(path, raw)
+    assert prepared.report
+    answer = vllm.http.post(path, content=bytes(prepared.body), headers=JSON)
+    assert answer.status_code == 200, answer.text
+    assert found(answer) == predicted(prepared.report)
+
+
+def _picture() -> str:
+    (part,) = [part for part in messages(random.Random(1), 1, 20, 300)[-1]["content"] if part["type"] == "image_url"]
+    url: str = part["image_url"]["url"]
+    return url
+
+
+DIALECTS: dict[str, Any] = {
+    "messages": (
+        "/v1/messages",
+        {
+            "model": MODEL,
+            "max_tokens": 2,
+            "system": [_text("Be brief."), _text(" Größe.")],
+            "messages": [
+                {"role": "user", "content": "你好"},
+                {"role": "assistant", "content": [_text("Yes?")]},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "image", "source": {**IMAGE, "data": _picture().partition(",")[2]}},
+                        _text("What?"),
+                    ],
+                },
+            ],
+        },
+        lambda answer: answer.json()["usage"]["input_tokens"],
+    ),
+    "responses": (
+        "/v1/responses",
+        {
+            "model": MODEL,
+            "max_output_tokens": 2,
+            "instructions": "Be brief.",
+            "input": [
+                {"role": "user", "content": "Hello"},
+                {"role": "assistant", "content": "Yes?"},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "What is this? 👍🏽"},
+                        {"type": "input_image", "image_url": _picture()},
+                    ],
+                },
+            ],
+        },
+        lambda answer: answer.json()["usage"]["input_tokens"],
+    ),
+    "tokenize": (
+        "/tokenize",
+        {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": _picture()}}]}],
+        },
+        lambda answer: answer.json()["count"],
+    ),
+}

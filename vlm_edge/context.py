@@ -1,0 +1,79 @@
+"""
+Context: what the prompts of a request take of their model's context beside its pictures. A pure function.
+
+Text is counted by the model's tokenizer, where we have one, or by its server; else only an upper bound is known, and
+what the chat template writes around the pictures is all that is sure.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from vlm_edge.budget import BudgetSettings, Room
+from vlm_edge.models import Served
+from vlm_edge.plan import Plan, Rooms
+from vlm_edge.requests.prompt import Prompt
+from vlm_edge.tokens.text import bound
+
+
+_NO_TOKENS: Mapping[int, int] = {}
+
+
+class Told(NamedTuple):
+    """What it told. tokens: of the text of prompts, by their numbers."""
+
+    max_model_len: int | None = None
+    tokens: Mapping[int, int] = {}
+
+    def of(self, served: Served) -> Served:
+        """The model with what was told of it, unless the settings know."""
+        if served.model.max_model_len or not self.max_model_len:
+            return served
+        return served._replace(model=msgspec.structs.replace(served.model, max_model_len=self.max_model_len))
+
+
+def rooms(
+    prompts: Sequence[Prompt],
+    planned: Plan,
+    served: Served,
+    budget: BudgetSettings,
+    tokens: Mapping[int, int] = _NO_TOKENS,
+    hidden_bytes: int = 0,
+) -> Rooms:
+    """The context of each prompt. tokens: what the server has counted. hidden_bytes: of text that was cut out as if it
+    were media."""
+    found = dict[int | None, Room]()
+    for number, prompt in enumerate(prompts):
+        pictures = sum(picture.prompt in (number, None) for picture in planned.pictures)
+        exact = None if hidden_bytes else tokens.get(number) or _counted(prompt, pictures, served)
+        found[number] = _room(prompt, pictures, served, budget, exact, hidden_bytes)
+    return found
+
+
+def doubtful(rooms: Rooms, planned: Plan) -> Sequence[int]:
+    """The prompts in which the bound of their text leaves open whether the pictures fit as they are planned."""
+    found = []
+    for number, room in rooms.items():
+        tokens = sum(picture.tokens for picture in planned.pictures if picture.prompt in (number, None))
+        if number is not None and not room.exact and tokens > room.for_pictures(tokens, surely=True):
+            found.append(number)
+    return found
+
+
+def _room(
+    prompt: Prompt, pictures: int, served: Served, budget: BudgetSettings, exact: int | None, hidden_bytes: int
+) -> Room:
+    length = served.model.max_model_len
+    reserved = budget.reserved(prompt.output_tokens, length) if prompt.generates and length else 0
+    if exact is not None:
+        return Room(length, exact, exact, reserved)
+    around = pictures * served.model.rule.template_tokens
+    return Room(length, around, bound(prompt.messages, prompt.extra) + around + hidden_bytes, reserved)
+
+
+def _counted(prompt: Prompt, pictures: int, served: Served) -> int | None:
+    """None for what cannot be: of a prompt that we cannot make, or that holds other media as well."""
+    if served.tokenizer is None or not prompt.exact or prompt.media != pictures:
+        return None
+    return served.tokenizer.count(prompt.messages, prompt.extra, pictures)

@@ -1,0 +1,86 @@
+"""Estimate: what a request would cost, part by part, and whether it would pass. The table behind /edge/estimate and
+`vlm-edge tokens`."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from vlm_edge.budget import Room
+from vlm_edge.geometry import Size
+from vlm_edge.plan import Certainty, Model, PicturePlan, Plan
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """One picture, or one page: before → as it would be sent. Sizes are upright, in pixels (of a PDF's page before, in
+    points). fitted: smaller than its profile has it, because of the budget."""
+
+    param: str
+    page: int
+    pages: int
+    media_type: str
+    action: str
+    size_before: Size
+    size: Size
+    tokens_before: int
+    tokens: int
+    fitted: bool
+
+    @classmethod
+    def of(cls, picture: PicturePlan) -> "Cost":
+        return cls(
+            param=picture.place,
+            page=picture.probe.page + 1,
+            pages=picture.probe.pages,
+            media_type=picture.probe.media_type,
+            action=picture.action,
+            size_before=picture.probe.size,
+            size=picture.size,
+            tokens_before=picture.tokens_before,
+            tokens=picture.tokens,
+            fitted=picture.fitted,
+        )
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole request. certainty: of the vision `tokens`. text_tokens: of its prompt beside the pictures, where it has
+    one prompt; an upper bound unless text_exact. allowed: vision tokens, by the limits and by what is left of the
+    model's context. error: the body of the refusal."""
+
+    model: str = ""
+    family: str = ""
+    exact: bool = True
+    certainty: Certainty = "exact"
+    profile: str = ""
+    tokens: int = 0
+    text_tokens: int | None = None
+    text_exact: bool = False
+    reserved_tokens: int = 0
+    max_model_len: int | None = None
+    allowed: int = 0
+    parts: Sequence[Cost] = ()
+    left_out: int = 0
+    verdict: Literal["accept", "refuse"] = "accept"
+    error: dict[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls, profile: str, model: Model, plan: Plan, room: Room | None, allowed: int, error: dict[str, Any] | None
+    ) -> "Estimate":
+        return cls(
+            model=model.name,
+            family=model.family,
+            exact=model.exact,
+            certainty=model.certainty,
+            profile=profile,
+            tokens=plan.tokens,
+            text_tokens=room.text_at_most if room else None,
+            text_exact=bool(room and room.exact),
+            reserved_tokens=room.reserved if room else 0,
+            max_model_len=model.max_model_len,
+            allowed=room.for_pictures(allowed) if room else allowed,
+            parts=[Cost.of(picture) for picture in plan.pictures],
+            left_out=plan.left_out,
+            verdict="refuse" if error else "accept",
+            error=error,
+        )

@@ -1,0 +1,188 @@
+"""
+Models: what a served name means to us: the rule of its family, its context and its tokenizer.
+
+By the settings; else by what its server has loaded, where we stand before just that one; else by the name itself.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from vlm_edge.checkpoint import Checkpoint, Loaded, folder_of, read
+from vlm_edge.errors import ConfigError, EdgeError, UnknownModel
+from vlm_edge.plan import Certainty, Model
+from vlm_edge.tokens import FAMILIES, AnyRule, Rule, dearest, lookup, model_type
+from vlm_edge.tokens.checkpoint import checkpoint_rule
+from vlm_edge.tokens.lookup import laid_over
+from vlm_edge.tokens.text import PLACEHOLDERS, Tokenizer, is_installed
+
+# Counts for a model of unknown family are estimates by this one, whose grid is the finest among the common ones.
+ASSUMED_FAMILY = "qwen2_vl"
+
+# Served names are the client's to choose, so no more of them are kept.
+MAX_KNOWN = 1_024
+
+Unknown = Literal["estimate", "at_most", "refuse"]
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a served model counts, and how much it takes.
+
+    family: a model_type, a Hugging Face name, or one of [families]; without one, the served name tells it. params: the
+    numbers its processor was given (`--mm-processor-kwargs`), as `{ max_pixels = 1003520 }`. checkpoint: its folder, or
+    its Hugging Face name if that is in the local cache: the family and its numbers are read there, and with the extra
+    `text` its tokenizer counts the text of prompts. max_model_len: as its server was given it; the gateway asks its
+    backend.
+    """
+
+    family: str = ""
+    params: dict[str, Any] = {}
+    checkpoint: str = ""
+    max_model_len: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_model_len is not None and self.max_model_len < 1:
+            raise ValueError(f"max_model_len = {self.max_model_len}: must be 1 or more")
+
+
+class Served(NamedTuple):
+    """A model, and the tokenizer of its text, where there is one."""
+
+    model: Model
+    tokenizer: Tokenizer | None = None
+
+
+class Models:
+    """`get` for what a served name means; `load` tells of the one model that the server before us has loaded."""
+
+    def __init__(
+        self,
+        entries: Mapping[str, ModelSettings],
+        families: Mapping[str, AnyRule],
+        unknown: Unknown = "estimate",
+        max_model_len: int | None = None,
+    ) -> None:
+        self.entries = entries
+        self.families = families
+        self.unknown = unknown
+        self.max_model_len = max_model_len
+        self._known: dict[str, Served] = {}
+        self._loaded: Served | None = None
+        self._asked = False
+
+    def get(self, name: str) -> Served:
+        """Raises UnknownModel where the settings have it so."""
+        served = self._known.get(name)
+        if served is None:
+            served = self._find(name)
+            if len(self._known) < MAX_KNOWN:
+                self._known[name] = served
+        return served
+
+    @property
+    def knows_server(self) -> bool:
+        """Whether `load` has been called."""
+        return self._asked
+
+    def load(self, loaded: Loaded) -> None:
+        """Count by the numbers of this model whatever name the settings have no entry for: it is served under any."""
+        self._asked = True
+        try:
+            served = _of_loaded(loaded) or Served(self._named(loaded.model, loaded.mm_processor_kwargs))
+        except EdgeError:  # of a family that we do not know, or damaged
+            return
+        model = msgspec.structs.replace(served.model, max_model_len=loaded.max_model_len)
+        self._loaded, self._known = served._replace(model=model), {}
+
+    def check(self) -> None:
+        """Raises ConfigError for an entry that cannot be."""
+        for pattern, entry in self.entries.items():
+            if entry.family or entry.checkpoint:
+                self._of_entry(pattern, entry)
+
+    def _find(self, name: str) -> Served:
+        entry = next((entry for pattern, entry in self.entries.items() if fnmatchcase(name, pattern)), None)
+        served = self._of_entry(name, entry) if entry else self._without_entry(name)
+        if served.model.max_model_len is None and self.max_model_len is not None:
+            model = msgspec.structs.replace(served.model, max_model_len=self.max_model_len)
+            return served._replace(model=model)
+        return served
+
+    def _of_entry(self, name: str, entry: ModelSettings) -> Served:
+        if entry.checkpoint:
+            served = self._of_checkpoint(name, entry)
+        elif entry.family:
+            served = Served(self._named(entry.family, entry.params))
+        else:
+            served = self._without_entry(name)
+            served = served._replace(model=_with_params(served.model, entry.params))
+        server = self._loaded or served  # knows what the settings leave out
+        length = entry.max_model_len or served.model.max_model_len or server.model.max_model_len
+        model = msgspec.structs.replace(served.model, name=name, max_model_len=length)
+        return Served(model, served.tokenizer or server.tokenizer)
+
+    def _of_checkpoint(self, name: str, entry: ModelSettings) -> Served:
+        folder = folder_of(entry.checkpoint)
+        if folder is None:
+            raise ConfigError(f"models: no checkpoint lies at {entry.checkpoint!r}, or in the local cache")
+        found = read(folder)
+        if entry.family:
+            model = self._named(entry.family, entry.params)
+            return Served(model, _tokenizer(found, model.family))
+        family, rule = _rule(found, found.config)
+        return Served(Model(name, family, laid_over(rule, entry.params, name)), _tokenizer(found, family))
+
+    def _without_entry(self, name: str) -> Served:
+        if self._loaded:
+            return self._loaded._replace(model=msgspec.structs.replace(self._loaded.model, name=name))
+        try:
+            return Served(self._named(name))
+        except UnknownModel:
+            if self.unknown == "refuse":
+                raise
+            return Served(_assumed(name, self.unknown))
+
+    def _named(self, name: str, params: Mapping[str, Any] | None = None) -> Model:
+        """By the name of a family, ours or the settings', or one that tells it."""
+        if name in self.families:
+            return Model(name, name, laid_over(self.families[name], params or {}, name))
+        family = model_type(name)
+        certainty: Certainty = "exact" if FAMILIES[family].exact else "estimate"
+        return Model(name, family, laid_over(lookup(name), params or {}, name), certainty)
+
+
+def _with_params(model: Model, params: Mapping[str, Any]) -> Model:
+    return msgspec.structs.replace(model, rule=laid_over(model.rule, params, model.name)) if params else model
+
+
+def _assumed(name: str, unknown: Unknown) -> Model:
+    """Of a model that nobody knows: counted as by one family, or as by the dearest of all."""
+    if unknown == "at_most":
+        return Model(name, "unknown", dearest(), "at most")
+    return Model(name, ASSUMED_FAMILY, FAMILIES[ASSUMED_FAMILY].rule, "estimate")
+
+
+def _of_loaded(loaded: Loaded) -> Served | None:
+    """None where its files do not lie here."""
+    if not loaded.folder:
+        return None
+    found = read(loaded.folder)
+    family, rule = _rule(found, loaded.config or found.config)
+    model = Model(loaded.model, family, laid_over(rule, loaded.mm_processor_kwargs, loaded.model))
+    words = read(loaded.tokenizer_folder) if loaded.tokenizer_folder else found
+    return Served(model, _tokenizer(words, family, loaded.template))
+
+
+def _rule(found: Checkpoint, config: Mapping[str, Any] | None) -> tuple[str, Rule]:
+    preprocessor = {**(found.processor or {}), **(found.preprocessor or {})}
+    return checkpoint_rule(config or {}, preprocessor, found.video_preprocessor)
+
+
+def _tokenizer(found: Checkpoint, family: str, chat_template: str | None = None) -> Tokenizer | None:
+    """None where something is missing: a file, the extra `text`, or what the family writes for a picture."""
+    template = chat_template or found.chat_template
+    if not (found.tokenizer and template and family in PLACEHOLDERS and is_installed()):
+        return None
+    return Tokenizer(found.tokenizer, found.tokenizer_config or {}, template, PLACEHOLDERS[family])

@@ -1,0 +1,116 @@
+"""
+Text: the tokens of a prompt beside its pictures. By the model's own tokenizer and chat template, with the extra `text`;
+without these, an upper bound.
+
+A prompt's messages hold lists of parts, `{"type": "text", "text": ...}`, and `{"type": "image"}` for each picture.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
+
+from vlm_edge.tokens.template import Template
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Encoder
+
+Message = Mapping[str, Any]
+
+# A vocabulary of bytes, or one that falls back on them, makes at most one token of each byte. What templates write
+# besides is short: roles and marks around a message; a system message of their own, dates, and how to call tools.
+MESSAGE_TOKENS = 32
+PROMPT_TOKENS = 256
+TOOLS_TOKENS = 512
+
+# What vLLM writes for a picture where the template leaves that to it (`get_placeholder_str` of its models). One token
+# in it is what the vision tokens replace; so these are families whose placeholder is one token.
+PLACEHOLDERS: dict[str, str] = {
+    **dict.fromkeys(
+        ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "keye_vl"), "<|vision_start|><|image_pad|><|vision_end|>"
+    ),
+    **dict.fromkeys(("glm4_1v", "glm4_6v"), "<|begin_of_image|><|image|><|end_of_image|>"),
+    **dict.fromkeys(("llava_1_5", "llava_next", "llava_onevision", "idefics3", "smolvlm", "lfm2_vl"), "<image>"),
+    "dots_ocr": "<|img|><|imgpad|><|endofimg|>",
+    "ernie4_5_vl": "<|IMAGE_START|><|image@placeholder|><|IMAGE_END|>",
+    "kimi_vl": "<|media_start|>image<|media_content|><|media_pad|><|media_end|>",
+    "kimi_k2_5": "<|media_begin|>image<|media_content|><|media_pad|><|media_end|>",
+    "llama4": "<|image|>",
+    "paddleocr_vl": "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>",
+}
+
+
+def is_installed() -> bool:
+    """Whether the extra is there."""
+    return all(map(find_spec, ("tokenizers", "jinja2")))
+
+
+def bound(messages: Sequence[Message], extra: Mapping[str, Any] | None = None) -> int:
+    """No prompt of these messages has more tokens beside its pictures and what the template writes around them."""
+    texts = sum(_text_bytes(text) for message in messages for text in _texts(message))
+    given = {name: value for name, value in (extra or {}).items() if value is not None}
+    more = _text_bytes(json.dumps(given, ensure_ascii=False, default=str)) if given else 0
+    return texts + more + MESSAGE_TOKENS * len(messages) + PROMPT_TOKENS + (TOOLS_TOKENS if given.get("tools") else 0)
+
+
+def _text_bytes(text: str) -> int:
+    """Bytes of a text, or of its composed form, which may be longer."""
+    if text.isascii():
+        return len(text)
+    return max(len(form.encode("utf-8", "replace")) for form in (text, normalize("NFC", text)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All strings in a message, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from (str(key), *_texts(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+    else:
+        yield str(value)
+
+
+class Tokenizer:
+    """A model's tokenizer and chat template. For several threads; read at the first count.
+
+    encoder: the bytes of tokenizer.json. config: the parsed tokenizer_config.json. placeholder: what stands for a
+    picture before its vision tokens do, as in PLACEHOLDERS.
+    """
+
+    def __init__(self, encoder: bytes, config: Mapping[str, Any], chat_template: str, placeholder: str) -> None:
+        self._json, self._config = encoder, config
+        self.chat_template, self.placeholder = chat_template, placeholder
+
+    def count(self, messages: Sequence[Message], extra: Mapping[str, Any] | None = None, media: int = 0) -> int | None:
+        """Tokens of a prompt, less the one of each of its `media` that vision tokens replace.
+
+        None where it cannot be told: the template refuses it, or its text is no Unicode.
+        """
+        text = self._template.render(messages, {**self._marks, **(extra or {})})
+        try:
+            return None if text is None else len(self._encoder.encode(text, add_special_tokens=False)) - media
+        except (TypeError, UnicodeError):
+            return None
+
+    @cached_property
+    def _template(self) -> Template:
+        return Template(self.chat_template, self.placeholder)
+
+    @cached_property
+    def _encoder(self) -> "Encoder":
+        from tokenizers import Tokenizer as Encoder
+
+        return Encoder.from_buffer(self._json)
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        """The special tokens that templates call by name."""
+        named = {name: value for name, value in self._config.items() if name.endswith("_token")}
+        texts = {name: value.get("content") if isinstance(value, Mapping) else value for name, value in named.items()}
+        return {name: text for name, text in texts.items() if isinstance(text, str)}
