@@ -50,7 +50,7 @@ def gateway_before(
     backend: int, *, backend_url: str = "http://127.0.0.1:{}", http: str = "httptools", **settings: Any
 ) -> Iterator[int]:
     """The gateway in front of a backend on this port; the gateway's own port."""
-    gateway = GatewaySettings(backend=backend_url.format(backend), **settings)
+    gateway = GatewaySettings(backend=backend_url.format(backend), ask_backend=False, **settings)
     with served(create_app(Settings(gateway=gateway)), http=http) as port:
         yield port
 

@@ -156,7 +156,7 @@ def backend() -> Recorder:
 def gateway(backend: Recorder, **settings: Any) -> Iterator[int]:
     """The gateway in front of this app; the gateway's port."""
     with served(backend) as behind:
-        to = GatewaySettings(backend=f"http://127.0.0.1:{behind}")
+        to = GatewaySettings(backend=f"http://127.0.0.1:{behind}", ask_backend=False)
         with served(create_app(Settings(gateway=to, **settings))) as port:
             yield port
 

@@ -36,7 +36,11 @@ OWNERS = {
     "PIL": ["media.pillow"],
     "cv2": ["media.video"],
     "pypdfium2": ["media.pages"],
-    "aiohttp": ["gateway.upstream", "gateway.backend", "fetch"],  # to backends that are trusted, and to hosts that are not
+    "aiohttp": [
+        "gateway.upstream",
+        "gateway.backend",
+        "fetch",
+    ],  # to trusted backends, to any hosts
     "ray": ["datasets.ray"],
     "tokenizers": ["tokens.text"],
     "jinja2": ["tokens.template"],
@@ -48,6 +52,8 @@ OWNERS = {
 }
 # What starts processes.
 STARTERS = ("isolation",)
+# Policy, beside all that counts tokens but the clock of chat templates.
+PURE = ("plan", "layout", "budget", "context", "geometry", "choice")
 # What reads files of the operator.
 READERS = ("settings", "checkpoint")
 # Below the edge in the order of imports, but where requests and remote files come in.
@@ -155,7 +161,16 @@ def test_nothing_below_the_edge_reads_the_environment_or_a_file(module: str) -> 
 
 
 @pytest.mark.parametrize(
-    "module", ["plan", "layout", "budget", "context", "geometry", "choice", *[one for one in MODULES if is_in(one, "tokens") and one != "tokens.template"]],
+    "module",
+    [
+        "plan",
+        "layout",
+        "budget",
+        "context",
+        "geometry",
+        "choice",
+        *[one for one in MODULES if is_in(one, "tokens") and one != "tokens.template"],
+    ],
 )
 def test_policy_knows_no_clock_and_no_chance(module: str) -> None:
     assert theirs(module).isdisjoint({"time", "datetime", "random", "os", "threading", "asyncio", "secrets"})

@@ -6,7 +6,7 @@ import pytest
 
 from vlm_edge.errors import ConfigError, UnknownModel
 from vlm_edge.geometry import Size
-from vlm_edge.models import ASSUMED_FAMILY, Models, ModelSettings
+from vlm_edge.models import ASSUMED_FAMILY, Models
 from vlm_edge.settings import Settings
 from vlm_edge.tokens import FAMILIES, lookup
 

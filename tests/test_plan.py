@@ -42,6 +42,7 @@ from vlm_edge.tokens import FAMILIES, Rule, lookup
 from vlm_edge.tokens.rule import SNAP
 
 QWEN = Model("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2_5_vl", FAMILIES["qwen2_5_vl"].rule)
+QWEN3 = Model("m", "qwen3_vl", FAMILIES["qwen3_vl"].rule)
 STANDARD = Profile(max_side=1_024, max_pixels=1_048_576, format="jpeg")
 PLACE = "messages[0].content[1]"
 
@@ -355,7 +356,9 @@ def test_a_picture_inside_its_profile_but_for_its_tokens_is_resized() -> None:
 
 def test_a_picture_that_cannot_be_made_cheap_enough_is_refused() -> None:
     with pytest.raises(VisionBudgetExceeded) as caught:
-        planned(a_probe(800, 800), profile=Profile(max_tokens=63), model=Model("m", "qwen3_vl", FAMILIES["qwen3_vl"].rule))
+        planned(
+            a_probe(800, 800), profile=Profile(max_tokens=63), model=Model("m", "qwen3_vl", FAMILIES["qwen3_vl"].rule)
+        )
     assert caught.value.param == "messages[0].content[0]"
 
 
@@ -667,7 +670,14 @@ def test_a_refusal_tells_the_parts_of_the_sum_and_the_biggest_pictures() -> None
     assert (error.found, error.text, error.reserved, error.allowed) == (1_593, 1_100, 256, 2_000)
     assert error.code == "vision_budget_exceeded"
     assert error.param == "messages[0].content[1]"
-    for words in ("2949 tokens", "1593 vision", "1100 of text", "256 reserved", "allows 2000", "972 at messages[0].content[1]"):
+    for words in (
+        "2949 tokens",
+        "1593 vision",
+        "1100 of text",
+        "256 reserved",
+        "allows 2000",
+        "972 at messages[0].content[1]",
+    ):
         assert words in error.message
 
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from tests.samples import CHAT_PATH, QWEN, chat, image_part, jpeg, png, text_part
-from vlm_edge.edge import Edge
 from vlm_edge.budget import Room
 from vlm_edge.drift import Expected
+from vlm_edge.edge import Edge
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Pages, Profile
@@ -26,7 +26,9 @@ def a_plan(*sizes: tuple[int, int]) -> Plan:
     return plan(subjects, PROFILE, Model(QWEN, "qwen2_5_vl", RULE), Limits())
 
 
-def a_report(*sizes: tuple[int, int], certainty: Certainty = "exact", passed: int = 0, room: Room | None = None) -> Report:
+def a_report(
+    *sizes: tuple[int, int], certainty: Certainty = "exact", passed: int = 0, room: Room | None = None
+) -> Report:
     made = a_plan(*sizes)
     model = Model(QWEN, "qwen2_5_vl", RULE, certainty)
     sent = [Encoded(None, one.media_types[0], 1_000) for one in made.pictures]

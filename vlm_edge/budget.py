@@ -19,10 +19,13 @@ from vlm_edge.tokens.rule import Rule
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """on_exceed: pictures that cost too much are refused; or made smaller, the largest first, all to one common cap,
     and refused where not even the profile's floor_pixels fit. max_model_len: the context of models that have none of
-    their own; without any, only the limits count. reserve_tokens: kept for the answer where the client asks for no
-    length. count_text: of a model without a tokenizer here, "bound" takes an upper bound; "server" asks the gateway's
-    backend (/tokenize) where the bound leaves open whether the pictures fit. reserve_share: of the context, the most that is kept for an answer however long the client asks; vLLM gives
-    what is left.
+    their own; without any, only the limits count.
+
+    reserve_tokens: kept for the answer where the client asks for no length. reserve_share: of the context, the most
+    that is kept however long an answer the client asks for; vLLM gives it what is left.
+
+    count_text: of a model without a tokenizer here, "bound" takes an upper bound, and "server" asks the gateway's
+    backend (/tokenize) where the bound leaves open whether the pictures fit.
     """
 
     on_exceed: Literal["refuse", "fit"] = "refuse"

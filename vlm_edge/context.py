@@ -16,7 +16,6 @@ from vlm_edge.plan import Plan, Rooms
 from vlm_edge.requests.prompt import Prompt
 from vlm_edge.tokens.text import bound
 
-
 _NO_TOKENS: Mapping[int, int] = {}
 
 

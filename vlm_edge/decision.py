@@ -3,6 +3,7 @@ Decision: a request on its way through the edge, step by step: found, opened, de
 
 Values, and plain functions between them; the edge puts them in order and runs the slow ones.
 """
+
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial

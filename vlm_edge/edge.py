@@ -10,12 +10,11 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from vlm_edge import choice, context
-from vlm_edge.context import Told
 from vlm_edge.checkpoint import Loaded
+from vlm_edge.context import Told
 from vlm_edge.decision import Decision, Found, Opened, Prepared, find, job, later, write
 from vlm_edge.drift import Drifts
 from vlm_edge.errors import RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
-from vlm_edge.estimate import Estimate
 from vlm_edge.fetch import Fetcher, need_extra
 from vlm_edge.geometry import Size
 from vlm_edge.isolation import Isolation
@@ -57,6 +56,7 @@ T = TypeVar("T")
 
 _NO_HEADERS: Mapping[str, str] = {}
 _NO_FILES: Mapping[Path, bytes] = {}
+_NOTHING_TOLD = Told()
 
 
 class Server(Protocol):
@@ -194,13 +194,15 @@ class Edge:
             seconds=found.seconds + opened.seconds + time.perf_counter() - begin,
         )
 
-    def settle(self, decision: Decision, told: Told = Told()) -> Decision:
+    def settle(self, decision: Decision, told: Told = _NOTHING_TOLD) -> Decision:
         """Count the text of the prompts, and make pictures smaller where the budget says so. told: by the server."""
         begin, settings = time.perf_counter(), self.settings
         served, planned = told.of(decision.served), decision.plan
         rooms: Rooms = {}
         if decision.stands_alone:
-            rooms = context.rooms(decision.prompts, planned, served, settings.budget, told.tokens, decision.hidden_bytes)
+            rooms = context.rooms(
+                decision.prompts, planned, served, settings.budget, told.tokens, decision.hidden_bytes
+            )
         if settings.budget.on_exceed == "fit":
             profile = settings.profiles[decision.profile]
             planned = fitted(planned, profile, served.model.rule, settings.limits, rooms)
@@ -283,12 +285,12 @@ class Edge:
 
     async def _settle_async(self, decision: Decision, text_bytes: int) -> Decision:
         """`settle`, with what the server tells, and long texts off the event loop."""
-        told = await self._ask(decision, self.server) if self.server else Told()
+        told = await self._ask(decision, self.server) if self.server else _NOTHING_TOLD
         weight = COUNTING if decision.served.tokenizer else 1
         return await self._aside(weight * text_bytes, partial(self.settle, decision, told))
 
     async def _ask(self, decision: Decision, server: Server) -> Told:
-        """The model's context; and tokens of text, where only its bound is known and leaves open what there is room for."""
+        """The model's context; and tokens of text, where its bound leaves open whether there is room."""
         name, length = decision.model.name, decision.model.max_model_len
         told = Told(length or (await server.models()).get(name))
         if self.settings.budget.count_text == "bound" or decision.served.tokenizer or told.max_model_len is None:
@@ -296,7 +298,8 @@ class Edge:
         doubtful = context.doubtful(self.settle(decision, told).rooms, decision.plan)
         prompts = decision.prompts if doubtful else ()
         counts = await asyncio.gather(*(self._count(server, decision.model, prompts[number]) for number in doubtful))
-        return told._replace(tokens={number: count for number, count in zip(doubtful, counts) if count is not None})
+        counted = zip(doubtful, counts, strict=True)
+        return told._replace(tokens={number: count for number, count in counted if count is not None})
 
     async def _count(self, server: Server, model: Model, prompt: Prompt) -> int | None:
         """Tokens of a prompt without its pictures; a placeholder that is one token stands for each."""
@@ -388,5 +391,3 @@ async def _results_async(futures: Sequence[Future[T]]) -> list[T]:
 def _cancel(futures: Sequence[Future[T]]) -> None:
     for future in futures:
         future.cancel()
-
-

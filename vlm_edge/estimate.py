@@ -47,21 +47,21 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     one prompt; an upper bound unless text_exact. allowed: vision tokens, by the limits and by what is left of the
     model's context. error: the body of the refusal."""
 
-    model: str = ""
-    family: str = ""
-    exact: bool = True
-    certainty: Certainty = "exact"
-    profile: str = ""
-    tokens: int = 0
-    text_tokens: int | None = None
-    text_exact: bool = False
-    reserved_tokens: int = 0
-    max_model_len: int | None = None
-    allowed: int = 0
-    parts: Sequence[Cost] = ()
-    left_out: int = 0
-    verdict: Literal["accept", "refuse"] = "accept"
-    error: dict[str, Any] | None = None
+    model: str
+    family: str
+    exact: bool
+    certainty: Certainty
+    profile: str
+    tokens: int
+    text_tokens: int | None
+    text_exact: bool
+    reserved_tokens: int
+    max_model_len: int | None
+    allowed: int
+    parts: Sequence[Cost]
+    left_out: int
+    verdict: Literal["accept", "refuse"]
+    error: dict[str, Any] | None
 
     @classmethod
     def of(

@@ -78,7 +78,9 @@ class _DriftCollector(Collector):
         for model, number in self.drifts.compared().items():
             compared.add_metric([model], number)
         labels = ["model", "where", "direction"]
-        answers = CounterMetricFamily("vlm_edge_drifted", "Answers whose usage was not the expected one.", labels=labels)
+        answers = CounterMetricFamily(
+            "vlm_edge_drifted", "Answers whose usage was not the expected one.", labels=labels
+        )
         tokens = CounterMetricFamily("vlm_edge_drift_tokens", "Tokens by which usage differed.", labels=labels)
         for total in self.drifts.totals():
             answers.add_metric([total.model, total.where, total.direction], total.answers)

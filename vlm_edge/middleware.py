@@ -167,7 +167,6 @@ class EdgeMiddleware:
         send = self._compared(report, with_headers(report.headers(), send, whole=earlier is not None))
         return {**with_length(scope, len(prepared.body)), **told}, send
 
-
     def _compared(self, report: Report, send: Send) -> Send:
         """A send that reads the usage of the answer on its way, where the report tells what it should be."""
         expected = report.expected

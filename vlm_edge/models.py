@@ -100,7 +100,10 @@ class Models:
         """Raises ConfigError for an entry that cannot be."""
         for pattern, entry in self.entries.items():
             if entry.family or entry.checkpoint:
-                self._of_entry(pattern, entry)
+                try:
+                    self._of_entry(pattern, entry)
+                except EdgeError as error:
+                    raise ConfigError(f"models.{pattern}: {error.message}") from None
 
     def _find(self, name: str) -> Served:
         entry = next((entry for pattern, entry in self.entries.items() if fnmatchcase(name, pattern)), None)
@@ -126,7 +129,7 @@ class Models:
     def _of_checkpoint(self, name: str, entry: ModelSettings) -> Served:
         folder = folder_of(entry.checkpoint)
         if folder is None:
-            raise ConfigError(f"models: no checkpoint lies at {entry.checkpoint!r}, or in the local cache")
+            raise ConfigError(f"no checkpoint lies at {entry.checkpoint!r}, or in the local cache")
         found = read(folder)
         if entry.family:
             model = self._named(entry.family, entry.params)

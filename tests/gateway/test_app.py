@@ -147,12 +147,19 @@ def metrics_of(url: str) -> dict[tuple[str, ...], float]:
 def test_an_estimate_tells_the_cost_before_and_after(url: str, backend: Recorder) -> None:
     before = len(backend.received)
     answer = post(f"{url}/edge/estimate", PHOTO).json()
+    bound = answer["text_tokens"]  # which has a test of its own
+    assert len(b"What is this?") <= bound <= 400
     assert answer == {
         "model": "Qwen/Qwen2.5-VL-7B-Instruct",
         "family": "qwen2_5_vl",
         "exact": True,
+        "certainty": "exact",
         "profile": "standard",
         "tokens": TOKENS,
+        "text_tokens": bound,
+        "text_exact": False,
+        "reserved_tokens": 0,
+        "max_model_len": None,
         "allowed": Limits().max_request_tokens,
         "parts": [
             {
@@ -165,6 +172,7 @@ def test_an_estimate_tells_the_cost_before_and_after(url: str, backend: Recorder
                 "size": [1008, 756],
                 "tokens_before": TOKENS_BEFORE,
                 "tokens": TOKENS,
+                "fitted": False,
             }
         ],
         "left_out": 0,
@@ -266,7 +274,7 @@ def test_a_413_is_read_by_a_client_that_uploads_slowly() -> None:
 def test_a_picture_that_goes_along_with_a_remote_one_is_still_prepared() -> None:
     backend, remote = Recorder(), {"type": "image_url", "image_url": {"url": "https://127.0.0.1:1/a.png"}}
     with served(backend) as behind:
-        gateway = GatewaySettings(backend=f"http://127.0.0.1:{behind}")
+        gateway = GatewaySettings(backend=f"http://127.0.0.1:{behind}", ask_backend=False)
         with served(create_app(Settings(gateway=gateway, remote="pass"))) as port:
             post(f"http://127.0.0.1:{port}{CHAT_PATH}", chat(remote, image_part(PHONE.read_bytes())))
     assert opened(sent_picture(backend.last.body, part=1)).size == (1008, 756)
@@ -286,7 +294,7 @@ def test_media_that_pass_unprepared_are_media_all_the_same(part: dict[str, Any])
     """A router that goes by the header would send them to a model that cannot see."""
     backend = Recorder()
     with served(backend) as behind:
-        gateway = GatewaySettings(backend=f"http://127.0.0.1:{behind}")
+        gateway = GatewaySettings(backend=f"http://127.0.0.1:{behind}", ask_backend=False)
         with served(create_app(Settings(gateway=gateway, remote="pass"))) as port:
             post(f"http://127.0.0.1:{port}{CHAT_PATH}", chat(part))
     assert backend.last.body == chat(part)

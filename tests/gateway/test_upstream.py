@@ -703,7 +703,7 @@ def test_an_odd_status_ends_in_an_answer(answer: bytes, status: int, caplog: pyt
 def test_a_root_path_is_ours_and_not_the_backends() -> None:
     backend = Recorder()
     with served(backend) as behind:
-        app = create_app(Settings(gateway=GatewaySettings(backend=f"http://127.0.0.1:{behind}")))
+        app = create_app(Settings(gateway=GatewaySettings(backend=f"http://127.0.0.1:{behind}", ask_backend=False)))
         with served(app, root_path="/base") as port:
             post(port)
     assert backend.last.target == CHAT_PATH.encode()

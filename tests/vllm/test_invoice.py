@@ -26,8 +26,8 @@ from tests.vllm.client import Client
 from tests.vllm.environment import Environment
 from tests.vllm.service import MODEL, Service, alone
 from vlm_edge import Edge, Settings
-from vlm_edge.report import Report
 from vlm_edge.models import ModelSettings
+from vlm_edge.report import Report
 
 EXAMPLE = ROOT / "examples" / "invoice_extraction"
 SETTINGS = Settings(models={MODEL: ModelSettings(family="qwen2_5_vl")})

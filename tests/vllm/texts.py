@@ -1,9 +1,12 @@
+# ruff: noqa: RUF001
 """Random requests as people write them: texts of many scripts, pictures of any size, several turns."""
 
 import random
 from typing import Any
 
-from tests.samples import image_part, png, text_part
+from PIL import Image
+
+from tests.samples import encoded, image_part, text_part
 
 SCRIPTS = (
     "the quick brown fox jumps over the lazy dog. ",
@@ -39,7 +42,8 @@ def picture(chance: random.Random, most: int) -> dict[str, Any]:
     size = chance.choice(SIZES) if chance.random() < 0.3 else (chance.randint(1, most), chance.randint(1, most))
     while max(size) > 200 * min(size):
         size = (chance.randint(1, most), chance.randint(1, most))
-    return image_part(png(*size), "image/png")
+    colour = (chance.randrange(256), chance.randrange(256), chance.randrange(256))
+    return image_part(encoded(Image.new("RGB", size, colour), "PNG"), "image/png")
 
 
 def content(chance: random.Random, pictures: int, most_text: int, most_side: int) -> list[dict[str, Any]]:

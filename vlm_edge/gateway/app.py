@@ -30,7 +30,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     settings = settings or Settings.from_env()
     metrics, upstream = Metrics(), Upstream(settings.gateway)
     backend = Backend(settings.gateway.backend, api_key=settings.gateway.backend_api_key)
-    edge = Edge(settings, backend)
+    edge = Edge(settings, backend if settings.gateway.ask_backend else None)
     metrics.watch(edge.workers)
     metrics.watch_drift(edge.drifts)
 
@@ -86,9 +86,9 @@ class Estimator:
         await _json(_estimate(decision, self.edge))(scope, receive, send)
 
 
-def _estimate(decision: Decision | None, edge: Edge) -> Estimate:
+def _estimate(decision: Decision | None, edge: Edge) -> Estimate | dict[str, Any]:
     if decision is None:
-        return Estimate()
+        return {"tokens": 0, "parts": [], "verdict": "accept"}
     refusal = None
     try:
         edge.check(decision)

@@ -18,7 +18,15 @@ Message = dict[str, Any]
 # What a template may be given besides the messages.
 VARIABLES = ("documents", "reasoning_effort")
 # Settings of a request under which its server builds the prompt in a way of its own.
-OWN_WAYS = ("chat_template", "continue_final_message", "add_special_tokens", "tools", "functions", "thinking", "reasoning")
+OWN_WAYS = (
+    "chat_template",
+    "continue_final_message",
+    "add_special_tokens",
+    "tools",
+    "functions",
+    "thinking",
+    "reasoning",
+)
 
 TEXT_KEYS = {"refusal": "refusal", "thinking": "thinking"}
 CHAT_ROLES = frozenset({"system", "user", "assistant", "tool"})

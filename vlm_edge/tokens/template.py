@@ -1,8 +1,8 @@
 """
 Template: a model's chat template, rendered as transformers does it, from messages as vLLM makes them.
 
-Templates are of two kinds, which vLLM tells apart by their code: those that go through the parts of a message, and those
-that take its text in one piece, with the placeholders of its pictures before it.
+Templates are of two kinds, which vLLM tells apart by their code: those that go through the parts of a message, and
+those that take its text in one piece, with the placeholders of its pictures before it.
 """
 
 import json
@@ -27,7 +27,7 @@ class Template:
         made = [self._message(message) for message in messages]
         try:
             return str(self._compiled.render({"messages": made, "tools": None, "documents": None, **variables}))
-        except Exception:  # it is code of the model's maker, and raises what it likes
+        except Exception:  # noqa: BLE001 - it is code of the model's maker, and raises what it likes
             return None
 
     @cached_property
@@ -67,7 +67,7 @@ def _environment() -> "Environment":
     class Generation(Extension):
         """`{% generation %}` marks what the assistant said, for training."""
 
-        tags = {"generation"}
+        tags = frozenset({"generation"})  # type: ignore[assignment]
 
         def parse(self, parser: Parser) -> nodes.Node:
             line = next(parser.stream).lineno
