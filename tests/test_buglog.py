@@ -116,7 +116,9 @@ def edged(app: ASGIApp, **settings: Any) -> EdgeMiddleware:
 
 def app_before(backend: int, **settings: Any) -> Starlette:
     """The gateway in front of a backend on this port."""
-    return create_app(Settings(gateway=GatewaySettings(backend=f"http://127.0.0.1:{backend}", ask_backend=False), **settings))
+    return create_app(
+        Settings(gateway=GatewaySettings(backend=f"http://127.0.0.1:{backend}", ask_backend=False), **settings)
+    )
 
 
 def gated(_: ASGIApp, **settings: Any) -> Starlette:

@@ -95,3 +95,16 @@ def test_pictures_under_way_are_shown_while_they_are() -> None:
         job.result()
     wait_until(lambda: b"vlm_edge_pictures_under_way 0.0" in metrics.text())
     workers.close()
+
+
+async def test_answers_of_another_usage_are_counted_by_model_and_direction() -> None:
+    metrics, answer = Metrics(), Recorder(body=b'{"usage":{"prompt_tokens":60}}')
+    app = EdgeMiddleware(answer, settings=Settings(), observer=metrics)
+    metrics.watch_drift(app.edge.drifts)
+    body = chat(text_part(), image_part(jpeg(280, 280)), model="qwen2_5_vl")  # 100 vision tokens
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://edge") as client:
+        await client.post(CHAT_PATH, content=body)
+    found, labels = samples(metrics.text()), "{direction=fewer}{model=qwen2_5_vl}{where=prompt}"
+    assert found["vlm_edge_usage_compared_total{model=qwen2_5_vl}"] == 1
+    assert found[f"vlm_edge_drifted_total{labels}"] == 1
+    assert found[f"vlm_edge_drift_tokens_total{labels}"] == 40

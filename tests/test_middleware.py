@@ -914,3 +914,108 @@ def assert_quiet(caplog: pytest.LogCaptureFixture) -> None:
     assert not [record for record in ours if record.exc_info or record.levelno >= logging.WARNING]
     assert "Traceback" not in caplog.text
     assert not BASE64_RUN.search(caplog.text)
+
+
+# What an answer says of its prompt
+
+
+def usage(prompt_tokens: int, **more: Any) -> bytes:
+    return orjson.dumps({"choices": [], "usage": {"prompt_tokens": prompt_tokens, **more}})
+
+
+QWEN = "Qwen/Qwen2.5-VL-7B-Instruct"
+KNOWN = chat(text_part(), image_part(jpeg(280, 280)), model=QWEN)  # 100 vision tokens
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (usage(60), f"{QWEN}' counts 60 prompt tokens where at least 100 were expected"),
+        (usage(90_000), "90000 prompt tokens where at most"),
+        (usage(150, prompt_tokens_details={"multimodal_tokens": {"image": 64}}), "64 vision tokens where 100"),
+    ],
+)
+async def test_a_server_that_counts_otherwise_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture, answer: bytes, words: str
+) -> None:
+    app = edged(Recorder(body=answer))
+    async with client_of(app) as client:
+        for _ in range(3):
+            assert (await client.post(CHAT_PATH, content=KNOWN)).content == answer
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert words in warnings[0]
+    [total] = app.edge.drifts.totals()
+    assert total.answers == 3
+
+
+async def test_another_bound_of_pixels_is_named_where_it_explains_the_drift(caplog: pytest.LogCaptureFixture) -> None:
+    answer = usage(80, prompt_tokens_details={"multimodal_tokens": {"image": 64}})
+    async with client_of(edged(Recorder(body=answer))) as client:
+        await client.post(CHAT_PATH, content=KNOWN)
+    assert "max_pixels between" in caplog.text  # of 8 x 8 cells
+
+
+async def test_a_server_that_counts_as_we_do_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    app = edged(Recorder(body=usage(130, prompt_tokens_details={"multimodal_tokens": {"image": 100}})))
+    async with client_of(app) as client:
+        await client.post(CHAT_PATH, content=KNOWN)
+    assert app.edge.drifts.compared() == {QWEN: 1}
+    assert app.edge.drifts.totals() == []
+    assert [record for record in caplog.records if record.levelno == logging.WARNING] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        chat(text_part(), image_part(jpeg(280, 280)), model="who-knows"),
+        chat(text_part(), image_part(jpeg(280, 280)), model=QWEN, mm_processor_kwargs={"max_pixels": 50_176}),
+        chat(text_part(), model=QWEN),
+    ],
+)
+async def test_what_was_not_counted_exactly_is_not_compared(body: bytes) -> None:
+    app = edged(Recorder(body=usage(7)))
+    async with client_of(app) as client:
+        await client.post(CHAT_PATH, content=body)
+    assert app.edge.drifts.compared() == {}
+
+
+async def test_the_usage_of_a_stream_is_read_while_it_passes() -> None:
+    """Each piece has been sent on before it is read."""
+    events = [
+        b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n',
+        b"data: " + usage(60) + b"\n\n",
+        b"data: [DONE]\n\n",
+    ]
+    sent: list[bytes] = []
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number, event in enumerate(events):
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+            assert len(sent) == number + 1
+        await send({"type": "http.response.body", "body": b""})
+
+    async def keep(message: Message) -> None:
+        if message.get("body"):
+            sent.append(message["body"])
+
+    app = edged(stream)
+    await app(_scope(), _receive(KNOWN), keep)
+    assert sent == events
+    [total] = app.edge.drifts.totals()
+    assert (total.where, total.direction, total.tokens) == ("prompt", "fewer", 40)
+
+
+def _scope() -> Scope:
+    return {"type": "http", "method": "POST", "path": CHAT_PATH, "headers": [], "query_string": b""}
+
+
+def _receive(body: bytes) -> Receive:
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Message:
+        return next(messages, {"type": "http.disconnect"})
+
+    return receive
