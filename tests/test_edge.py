@@ -31,17 +31,20 @@ from tests.samples import (
     image_part,
     jpeg,
     opened,
+    picture,
     picture_of,
     png,
     sent_picture,
     text_part,
 )
 from tests.servers import Recorder, served
+from vlm_edge.budget import BudgetSettings
 from vlm_edge.choice import ProfileRule
 from vlm_edge.decision import Prepared, find
 from vlm_edge.edge import Edge
 from vlm_edge.errors import (
     CachedMediaRefused,
+    ContextExceeded,
     CorruptMedia,
     EdgeError,
     InvalidDataUrl,
@@ -54,6 +57,7 @@ from vlm_edge.errors import (
     TextTooLarge,
     TooManyImages,
     TooManyValues,
+    UnknownModel,
     UnknownPath,
     UnknownProfile,
     VisionBudgetExceeded,
@@ -945,3 +949,79 @@ def test_a_png_that_passes_is_one_that_pillow_reads(edge: Edge) -> None:
     picture = edge.picture(wrong, "document", QWEN)
     assert (picture.data, picture.report.action) == (plain, "kept")
     assert edge.picture(plain, "document", QWEN).data == plain
+
+
+# Budget
+
+
+def fitting(max_model_len: int, **settings: Any) -> Edge:
+    budget = BudgetSettings(on_exceed="fit", max_model_len=max_model_len, reserve_tokens=100)
+    return Edge(Settings(budget=budget, **settings))
+
+
+def test_pictures_are_sent_as_small_as_the_budget_needs_them() -> None:
+    photo = image_part(PHONE.read_bytes())
+    body = chat(photo, image_part(jpeg(280, 280)), photo, model=QWEN)
+    prepared = fitting(2_000).prepare(CHAT_PATH, body)
+    report = prepared.report
+    assert report is not None
+    assert report.text_tokens is not None
+    assert report.tokens + report.text_tokens + 100 <= 2_000
+    first, small, second = report.pictures
+    assert [one.fitted for one in report.pictures] == [True, False, True]
+    assert first.size_after == second.size_after  # to one common cap
+    assert (small.action, small.tokens_after) == ("kept", 100)
+    for part, one in enumerate(report.pictures):
+        assert opened(sent_picture(prepared.body, part=part)).size == one.size_after
+    assert dict(report.headers())[b"x-vlm-edge-media"].endswith(b"fitted=2")
+
+
+def test_what_not_even_the_floor_fits_is_refused_in_words() -> None:
+    body = chat(text_part("x" * 50), *[image_part(PHONE.read_bytes())] * 3, model=QWEN, max_tokens=200)
+    with pytest.raises(ContextExceeded) as caught:
+        fitting(800).prepare(CHAT_PATH, body)
+    error = caught.value
+    assert (error.allowed, error.reserved, error.param) == (800, 200, "messages[0].content[1]")
+    assert "biggest: 2" in error.message  # as small as the profile lets them be: 247 each
+
+
+def large_pages(count: int) -> bytes:
+    """A TIFF of pages of 1600x1200."""
+    pages = [picture(1_600, 1_200) for _ in range(count)]
+    return encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+
+
+def test_pages_of_a_document_are_fitted_as_pictures_are() -> None:
+    profiles = shipped_profiles()
+    body = chat(image_part(large_pages(3), "image/tiff"), model=QWEN)
+    report = fitting(1_500, profiles=profiles).prepare(CHAT_PATH, body).report
+    assert report is not None
+    assert [one.page for one in report.pictures] == [1, 2, 3]
+    assert len({one.size_after for one in report.pictures}) == 1
+    assert report.tokens <= 1_400
+
+
+def test_without_a_tokenizer_text_is_bounded_and_refuses_nothing() -> None:
+    """A text of 3,000 bytes may be 3,000 tokens, and is 700 as a rule: the model's server will know."""
+    body = chat(text_part("word " * 600), image_part(jpeg(280, 280)), model=QWEN)
+    edge = Edge(Settings(budget=BudgetSettings(max_model_len=2_000)))
+    report = edge.prepare(CHAT_PATH, body).report
+    assert report is not None
+    assert (report.text_exact, report.tokens) == (False, 100)
+    assert report.text_tokens is not None
+    assert report.text_tokens >= 3_000
+
+
+def test_text_that_looks_like_a_payload_counts_in_the_bound() -> None:
+    """A text in which a data URL stands is cut as if it were one."""
+    text = "look: data:image/png;base64," + "A" * 20_000
+    report = Edge().prepare(CHAT_PATH, chat(text_part(text), image_part(jpeg(280, 280)), model=QWEN)).report
+    assert report is not None
+    assert (report.text_exact, (report.text_tokens or 0) >= 20_000) == (False, True)
+
+
+def test_a_model_that_nobody_knows_is_refused_where_the_settings_say_so() -> None:
+    edge = Edge(Settings(unknown_models="refuse"))
+    with pytest.raises(UnknownModel):
+        edge.prepare(CHAT_PATH, chat(image_part(jpeg(280, 280)), model="who-knows"))
+    assert edge.prepare(CHAT_PATH, chat(text_part(), model="who-knows")).report is None

@@ -88,7 +88,7 @@ ANSWERS: list[tuple[EdgeError, str, int]] = [
 ONE_OF_EACH = [error for error, _, _ in ANSWERS]
 INTERNAL: list[EdgeError] = [
     ConfigError("edge.toml: wrong"),
-    UnknownModel("gpt-2", ["qwen2_vl"]),
+    UnknownModel("gpt-2"),
     MissingExtra("the gateway", "gateway"),
 ]
 

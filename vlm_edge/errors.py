@@ -98,9 +98,10 @@ class UnknownModel(EdgeError):
     status = 400
     type = "invalid_request_error"
 
-    def __init__(self, model: str, families: Iterable[str]) -> None:
+    def __init__(self, model: str) -> None:
         super().__init__(
-            f"no family is known for the model {model!r}; name one of {', '.join(sorted(families))} in the settings"
+            f"no family is known for the model {model[:100]!r}, so its pictures cannot be counted; name its family in "
+            "the settings, under [models]; `vlm-edge families` lists them"
         )
         self.model = model
 

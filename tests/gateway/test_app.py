@@ -11,7 +11,7 @@ import openai
 import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 import vlm_edge
 from tests.samples import CHAT_PATH, PHONE, chat, data_url, image_part, jpeg, opened, png, sent_picture, text_part
@@ -27,6 +27,7 @@ from tests.servers import (
     served,
 )
 from vlm_edge import Settings
+from vlm_edge.budget import BudgetSettings
 from vlm_edge.fetch import FetchSettings
 from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
@@ -255,6 +256,44 @@ def test_an_estimate_reads_no_more_than_the_limit() -> None:
 def estimating(limits: Limits) -> Iterator[str]:
     with served(create_app(Settings(limits=limits))) as port:
         yield f"http://127.0.0.1:{port}/edge/estimate"
+
+
+# What the backend tells
+
+
+@contextmanager
+def knowing(max_model_len: int, **settings: Any) -> Iterator[tuple[str, Recorder]]:
+    """A gateway, and its backend, which tells how long the context of its model is."""
+    card = {"id": "Qwen/Qwen2.5-VL-7B-Instruct", "max_model_len": max_model_len}
+    app, models = Recorder(), Recorder(body=orjson.dumps({"object": "list", "data": [card]}))
+
+    async def backend(scope: Scope, receive: Receive, send: Send) -> None:
+        await (models if scope.get("path") == "/v1/models" else app)(scope, receive, send)
+
+    with served(backend) as behind:
+        gateway = GatewaySettings(backend=f"http://127.0.0.1:{behind}")
+        with served(create_app(Settings(gateway=gateway, **settings))) as port:
+            yield f"http://127.0.0.1:{port}", app
+
+
+def test_what_is_too_long_for_the_model_is_refused_before_the_backend_sees_it() -> None:
+    with knowing(TOKENS) as (url, backend):
+        response = post(url + CHAT_PATH, PHOTO)
+        estimate = post(f"{url}/edge/estimate", PHOTO).json()
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "vision_budget_exceeded")
+    assert f"allows {TOKENS}" in error["message"]
+    assert (estimate["verdict"], estimate["max_model_len"], estimate["reserved_tokens"]) == ("refuse", TOKENS, 256)
+    assert backend.received == []
+
+
+def test_or_it_is_made_smaller_until_it_fits() -> None:
+    with knowing(1_000, budget=BudgetSettings(on_exceed="fit")) as (url, backend):
+        response = post(url + CHAT_PATH, PHOTO)
+    tokens = int(response.headers["x-vlm-edge-vision-tokens"])
+    assert tokens < 1_000 - 256
+    width, height = opened(sent_picture(backend.last.body, part=1)).size
+    assert width * height == tokens * 28 * 28
 
 
 # The whole

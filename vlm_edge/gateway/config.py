@@ -9,9 +9,10 @@ MAX_PORT = 65_535
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """backend: base URL of the vLLM server. ask_backend: for the context of its models, where the settings do not tell
-    it. backend_api_key: for our own questions to it; requests bear their clients' keys. connect_timeout_s: until the backend takes the connection.
-    first_byte_timeout_s: until its answer begins; idle_timeout_s: between two pieces of the answer. max_connections:
-    to the backend at once.
+    it. backend_api_key: for our own questions to it; requests bear their clients' keys.
+
+    connect_timeout_s: until the backend takes the connection. first_byte_timeout_s: until its answer begins;
+    idle_timeout_s: between two pieces of the answer. max_connections: to the backend at once.
     """
 
     backend: str = "http://127.0.0.1:8000"

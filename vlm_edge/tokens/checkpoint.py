@@ -80,7 +80,7 @@ def _family(config: Mapping[str, Any], preprocessor: Mapping[str, Any]) -> str:
     if not _is_too_old(model_type, config.get("version")):
         for row in (row for name in (model_type, *classes) for row in served(name)):
             return row.family
-    raise UnknownModel(model_type, FAMILIES)
+    raise UnknownModel(model_type)
 
 
 def _is_too_old(model_type: str, release: Any) -> bool:

@@ -83,7 +83,7 @@ def _named(model: str) -> tuple[str, Mapping[str, Any]]:
         return model, {}
     for row in served(model):
         return row.family, row.numbers
-    raise UnknownModel(model, FAMILIES)
+    raise UnknownModel(model)
 
 
 def _plain(value: Any, known: Any) -> Any:
