@@ -152,6 +152,9 @@ def hub(folder: Path, model: str = "models--Qwen--Tiny-VL.2", ref: str | None = 
 
 def test_a_path_is_a_folder(tmp_path: Path) -> None:
     assert folder_of(str(tmp_path)) == tmp_path
+    file = tmp_path / "config.json"
+    file.write_text("{}")
+    assert folder_of(str(file)) == tmp_path
     assert folder_of(str(tmp_path / "nothing"), environ={"HF_HOME": str(tmp_path)}) is None
 
 

@@ -137,7 +137,8 @@ def _bytes(file: Path, allowed: int) -> bytes | None:
 
 
 def folder_of(model: str, revision: str = "main", *, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder of a checkpoint on this machine: a path, or a Hugging Face name that has been downloaded before.
+    """The folder of a checkpoint on this machine: a path, also of one of its files, or a Hugging Face name that has been
+    downloaded before.
 
     For names that an operator wrote, never for those in a request: a path leads anywhere.
     """
@@ -150,7 +151,8 @@ def folder_of(model: str, revision: str = "main", *, environ: Mapping[str, str] 
 
 def _folder(path: str) -> Path | None:
     try:
-        folder = Path(path).expanduser()
+        found = Path(path).expanduser()
+        folder = found.parent if found.is_file() else found
         return folder if path and folder.is_dir() else None
     except (OSError, RuntimeError):  # too long a name, or the home of nobody
         return None

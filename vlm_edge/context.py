@@ -16,6 +16,9 @@ from vlm_edge.plan import Plan, Rooms
 from vlm_edge.requests.prompt import Prompt
 from vlm_edge.tokens.text import bound
 
+# Longer texts are bounded: counting takes a quarter of a second a megabyte.
+MAX_COUNTED_BYTES = 2 * 1024 * 1024
+
 _NO_TOKENS: Mapping[int, int] = {}
 
 
@@ -72,7 +75,9 @@ def _room(
 
 
 def _counted(prompt: Prompt, pictures: int, served: Served) -> int | None:
-    """None for what cannot be: of a prompt that we cannot make, or that holds other media as well."""
+    """None for what cannot be: of a prompt that we cannot make, that holds other media as well, or is too long."""
     if served.tokenizer is None or not prompt.exact or prompt.media != pictures:
+        return None
+    if bound(prompt.messages, prompt.extra) > MAX_COUNTED_BYTES:
         return None
     return served.tokenizer.count(prompt.messages, prompt.extra, pictures)

@@ -51,6 +51,7 @@ from vlm_edge.workers import Job, Workers
 ASIDE_BYTES = 32 * 1024
 # Counting the tokens of text takes so many times as long as reading it.
 COUNTING = 8
+LONG = ASIDE_BYTES + 1
 
 T = TypeVar("T")
 
@@ -286,8 +287,10 @@ class Edge:
     async def _settle_async(self, decision: Decision, text_bytes: int) -> Decision:
         """`settle`, with what the server tells, and long texts off the event loop."""
         told = await self._ask(decision, self.server) if self.server else _NOTHING_TOLD
-        weight = COUNTING if decision.served.tokenizer else 1
-        return await self._aside(weight * text_bytes, partial(self.settle, decision, told))
+        tokenizer = decision.served.tokenizer
+        if tokenizer:
+            text_bytes = text_bytes * COUNTING if tokenizer.is_read else LONG
+        return await self._aside(text_bytes, partial(self.settle, decision, told))
 
     async def _ask(self, decision: Decision, server: Server) -> Told:
         """The model's context; and tokens of text, where its bound leaves open whether there is room."""

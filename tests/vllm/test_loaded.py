@@ -17,6 +17,7 @@ from vlm_edge import Size
 from vlm_edge.checkpoint import Loaded, read
 from vlm_edge.drift import Drift, Expected, Usage, drift, explained
 from vlm_edge.gateway.backend import Backend
+from vlm_edge.models import Models
 from vlm_edge.tokens import lookup
 
 MAX_PIXELS = 200_704
@@ -28,9 +29,10 @@ MESSAGES = [{"role": "user", "content": PARTS}]
 
 @pytest.fixture(scope="module")
 def otherwise(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """vLLM with other numbers than its checkpoint's, which tells them."""
+    """vLLM with other numbers than its checkpoint's, which tells them; with an edge in it that has no settings."""
     log = tmp_path_factory.mktemp("otherwise") / "servers.log"
-    options = ("--middleware", MIDDLEWARE, "--mm-processor-kwargs", orjson.dumps(KWARGS).decode())
+    kwargs = ("--mm-processor-kwargs", orjson.dumps(KWARGS).decode())
+    options = ("--middleware", MIDDLEWARE, "--middleware", "vlm_edge.EdgeMiddleware", *kwargs)
     with alone(environment, log, *options) as service:
         yield service
 
@@ -72,6 +74,29 @@ def test_the_checkpoint_that_is_loaded_can_be_read(told: Loaded, environment: En
     assert checkpoint.max_positions == 32_768
     assert checkpoint.tokenizer
     assert checkpoint.chat_template
+
+
+def test_the_model_that_is_loaded_counts_whatever_it_is_called(told: Loaded) -> None:
+    models = Models({}, {}, "refuse")
+    models.load(told)
+    for name in (MODEL, "", "an-adapter-of-it"):
+        served = models.get(name)
+        assert (served.model.family, served.model.certainty) == ("qwen2_5_vl", "exact")
+        assert served.model.rule == lookup("qwen2_5_vl", **KWARGS)
+        assert served.model.max_model_len == CONTEXT_TOKENS
+        assert served.tokenizer
+
+
+def test_an_edge_without_settings_counts_as_the_server_that_it_is_in(direct: Client) -> None:
+    answer = direct.ask(PARTS[1])
+    assert answer.announced_tokens == answer.multimodal_tokens["image"] == lookup("qwen2_5_vl", **KWARGS).image(SIZE)
+
+
+def test_and_refuses_what_is_too_long_for_it(direct: Client) -> None:
+    answer = direct.post(asking(PARTS[1], text="x" * CONTEXT_TOKENS))
+    assert answer.response.status_code == 400
+    assert answer.error["code"] == "vision_budget_exceeded"
+    assert f"allows {CONTEXT_TOKENS}" in answer.error["message"]
 
 
 @pytest.mark.anyio

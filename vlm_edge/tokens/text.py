@@ -93,10 +93,18 @@ class Tokenizer:
         None where it cannot be told: the template refuses it, or its text is no Unicode.
         """
         text = self._template.render(messages, {**self._marks, **(extra or {})})
-        try:
-            return None if text is None else len(self._encoder.encode(text, add_special_tokens=False)) - media
+        if text is None:
+            return None
+        try:  # of a batch, for that lets other threads run meanwhile
+            (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=False)
         except (TypeError, UnicodeError):
             return None
+        return len(encoding) - media
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the files have been parsed, which takes up to a second."""
+        return "_encoder" in self.__dict__
 
     @cached_property
     def _template(self) -> Template:
