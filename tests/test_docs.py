@@ -42,7 +42,8 @@ def test_the_example_settings_show_every_key_with_its_default(key: str, default:
 def test_the_example_settings_load() -> None:
     settings = Settings.load(EXAMPLE)
     assert settings.profiles["id_card"].max_side == 1_600
-    assert settings.model("my-vlm-7b").family == "qwen2_5_vl"
+    model = settings.catalogue().get("my-vlm-7b").model
+    assert (model.family, model.max_model_len) == ("qwen2_5_vl", 32_768)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "profiles").glob("*.toml")), ids=lambda file: file.stem)

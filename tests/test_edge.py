@@ -972,7 +972,7 @@ def test_pictures_are_sent_as_small_as_the_budget_needs_them() -> None:
     assert first.size_after == second.size_after  # to one common cap
     assert (small.action, small.tokens_after) == ("kept", 100)
     for part, one in enumerate(report.pictures):
-        assert opened(sent_picture(prepared.body, part=part)).size == one.size_after
+        assert opened(sent_picture(bytes(prepared.body), part=part)).size == one.size_after
     assert dict(report.headers())[b"x-vlm-edge-media"].endswith(b"fitted=2")
 
 

@@ -68,8 +68,32 @@ def test_the_table_names_what_cannot_be_counted() -> None:
     assert "Traceback" not in text
 
 
-def test_an_unknown_model_is_told_with_the_families() -> None:
-    told(vlm_edge("tokens", "gpt-9", "1x1"), 2, "'gpt-9'", "qwen2_5_vl", "qwen3_vl")
+def test_an_unknown_model_is_told_where_the_families_are() -> None:
+    told(vlm_edge("tokens", "gpt-9", "1x1"), 2, "'gpt-9'", "vlm-edge families")
+
+
+def test_what_is_not_exact_is_marked(tmp_path: Path) -> None:
+    [row] = counted("gpt-4o", "1024x1024")
+    assert (row["tokens"], row["certainty"]) == (765, "estimate")  # OpenAI's own example
+    assert "≈765" in good(vlm_edge("tokens", "gpt-4o", "1024x1024"))
+    file = tmp_path / "edge.toml"
+    file.write_text('unknown_models = "at_most"\n')
+    [row] = counted("who-knows", "640x480", "--config", file)
+    assert row["certainty"] == "at most"
+
+
+def test_pictures_of_one_prompt_are_counted_together() -> None:
+    """DeepSeek-VL2 sees every picture in one tile from the third on, for 421 tokens; the standard profile included."""
+    text = good(vlm_edge("tokens", "deepseek-ai/deepseek-vl2", *["1024x1024"] * 2, "1000x1000", "800x800"))
+    assert "together" in text
+    assert f"{3 * 421:,}" in text
+
+
+def test_a_checkpoint_is_counted_by_its_own_numbers(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
+    (tmp_path / "preprocessor_config.json").write_text('{"min_pixels": 3136, "max_pixels": 200704}')
+    [row] = counted(tmp_path, "4032x3024")
+    assert row["tokens"] == 18 * 13  # of the 256 cells that 200,704 pixels are
 
 
 @pytest.mark.parametrize("size", ["0x10", "10x0"])

@@ -55,7 +55,7 @@ def test_a_text_is_one_under_every_type(kind: str) -> None:
 
 
 def test_what_an_assistant_said_and_called_is_kept() -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    call: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     prompt = chat({"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "so"})
     (message,) = prompt.messages
     assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}

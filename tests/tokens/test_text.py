@@ -42,7 +42,7 @@ def bytewise() -> bytes:
     """A tokenizer that makes a token of every byte, and one of each mark."""
     vocabulary = {sign: number for number, sign in enumerate(sorted(ByteLevel.alphabet()))}
     encoder = Encoder(BPE(vocab=vocabulary, merges=[]))
-    encoder.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)  # type: ignore[assignment]
+    encoder.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
     encoder.add_special_tokens([AddedToken(mark, special=True, normalized=False) for mark in MARKS])
     return encoder.to_str().encode()
 

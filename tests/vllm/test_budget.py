@@ -115,7 +115,7 @@ def test_a_prompt_that_just_fits_is_answered_and_two_tokens_more_are_not(
 
 
 def _sent_and_cached(usage: dict[str, int]) -> int:
-    return usage["input_tokens"] + (usage.get("cache_read_input_tokens") or 0)
+    return sum(usage.get(f"{kind}input_tokens") or 0 for kind in ("", "cache_read_", "cache_creation_"))
 
 
 def _text(text: str) -> dict[str, str]:
