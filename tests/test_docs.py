@@ -13,7 +13,9 @@ from tests.samples import CHAT_PATH, PHONE, ROOT, chat, image_part
 from vlm_edge import Edge, Settings, Size, errors
 from vlm_edge.cli.main import app
 from vlm_edge.media.profile import Pages, Profile
-from vlm_edge.tokens import lookup
+from vlm_edge.models import ModelSettings
+from vlm_edge.tokens import FAMILIES, lookup
+from vlm_edge.tokens.table import markdown
 
 README = (ROOT / "README.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "edge.toml"
@@ -102,3 +104,28 @@ def test_every_benchmark_is_described() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
     for file in (ROOT / "benchmarks").glob("bench_*.py"):
         assert f"`{file.name}`" in text
+
+
+def between(start: str, end: str) -> str:
+    return README.partition(start)[2].partition(end)[0].strip()
+
+
+def test_the_readme_holds_the_table_of_families() -> None:
+    """Made by `vlm-edge families --markdown`."""
+    assert between("<!-- families -->", "<!-- /families -->") == markdown(FAMILIES)
+
+
+def test_the_readmes_own_family_counts(tmp_path: Path) -> None:
+    (example,) = [block for block in re.findall(r"```toml\n(.*?)```", README, re.DOTALL) if "[families." in block]
+    file = tmp_path / "edge.toml"
+    file.write_text(example)
+    model = Settings.load(file).catalogue().get("acme/my-vlm-7b").model
+    assert (model.family, model.certainty) == ("my_vlm", "exact")
+    assert model.rule.image(Size(1_400, 1_400)) == 50 * 50
+    assert model.rule.image(Size(5_600, 5_600)) == 50 * 50  # of its 2,000,000 pixels
+
+
+def test_the_readmes_checkpoint_is_an_entry_of_models() -> None:
+    (example,) = [block for block in re.findall(r"```toml\n(.*?)```", README, re.DOTALL) if "checkpoint" in block]
+    (entry,) = tomllib.loads(example)["models"].values()
+    assert msgspec.convert(entry, ModelSettings).max_model_len == 32_768

@@ -137,8 +137,8 @@ def _bytes(file: Path, allowed: int) -> bytes | None:
 
 
 def folder_of(model: str, revision: str = "main", *, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder of a checkpoint on this machine: a path, also of one of its files, or a Hugging Face name that has been
-    downloaded before.
+    """The folder of a checkpoint on this machine: a path, of itself or one of its files, or a Hugging Face name that
+    has been downloaded before.
 
     For names that an operator wrote, never for those in a request: a path leads anywhere.
     """
