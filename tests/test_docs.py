@@ -122,6 +122,7 @@ def test_the_readmes_own_family_counts(tmp_path: Path) -> None:
     model = Settings.load(file).catalogue().get("acme/my-vlm-7b").model
     assert (model.family, model.certainty) == ("my_vlm", "exact")
     assert model.rule.image(Size(1_400, 1_400)) == 50 * 50
+    assert Settings.load(file).catalogue().get("few_tiles").model.rule == lookup("internvl", max_patches=6)
     assert model.rule.image(Size(5_600, 5_600)) == 50 * 50  # of its 2,000,000 pixels
 
 

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vlm_edge.errors import ConfigError, UnknownModel
 from vlm_edge.geometry import Size
-from vlm_edge.models import ASSUMED_FAMILY, Models
+from vlm_edge.models import ASSUMED_FAMILY, Models, ModelSettings
 from vlm_edge.settings import Settings
 from vlm_edge.tokens import FAMILIES, lookup
 
@@ -83,6 +84,18 @@ def test_an_own_family_counts_by_its_own_numbers(tmp_path: Path) -> None:
         model = models.get(name).model
         assert (model.family, model.certainty) == ("my_vlm", "exact")
         assert model.rule.image(Size(280, 140)) == 200
+
+
+def test_an_own_family_may_be_like_another(tmp_path: Path) -> None:
+    model = load(tmp_path, '[families.small]\nlike = "internvl"\nmax_patches = 6').get("small").model
+    assert model.rule == lookup("internvl", max_patches=6)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_rule_can_be_written_in_a_settings_file(name: str) -> None:
+    rule = FAMILIES[name].rule
+    settings = Settings(families={"mine": msgspec.to_builtins(rule)}, models={"m": ModelSettings(family="mine")})
+    assert settings.catalogue().get("m").model.rule == rule
 
 
 def test_a_model_that_nobody_knows_can_be_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from vlm_edge.checkpoint import Checkpoint, Loaded, folder_of, read
 from vlm_edge.errors import ConfigError, EdgeError, UnknownModel
 from vlm_edge.plan import Certainty, Model
-from vlm_edge.tokens import FAMILIES, AnyRule, Rule, dearest, lookup, model_type
+from vlm_edge.tokens import FAMILIES, Rule, dearest, lookup, model_type, own_rule
 from vlm_edge.tokens.checkpoint import checkpoint_rule
 from vlm_edge.tokens.lookup import laid_over
 from vlm_edge.tokens.text import PLACEHOLDERS, Tokenizer, is_installed
@@ -60,12 +60,12 @@ class Models:
     def __init__(
         self,
         entries: Mapping[str, ModelSettings],
-        families: Mapping[str, AnyRule],
+        families: Mapping[str, Mapping[str, Any]],
         unknown: Unknown = "estimate",
         max_model_len: int | None = None,
     ) -> None:
         self.entries = entries
-        self.families = families
+        self.families = {name: own_rule(name, values) for name, values in families.items()}
         self.unknown = unknown
         self.max_model_len = max_model_len
         self._known: dict[str, Served] = {}

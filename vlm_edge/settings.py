@@ -24,7 +24,6 @@ from vlm_edge.media.profile import Profile
 from vlm_edge.models import Models, ModelSettings, Unknown
 from vlm_edge.plan import Limits
 from vlm_edge.policies import Policies
-from vlm_edge.tokens import AnyRule
 from vlm_edge.upload import UploadSettings
 from vlm_edge.workers import WorkerSettings
 
@@ -47,8 +46,8 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
     default_profile: for requests that neither name a profile nor meet a rule. profile_folders: *.toml files to add,
     relative to the settings file. api_keys: if there are any, requests must bear one of them before anything is done
     for them. models: served name (`*` allowed) → how it counts; names of known families need no entry. families: own
-    ones, a rule and its numbers by name. unknown_models: the pictures of a model of no known family are counted by an
-    assumed one, which is an estimate; or as the dearest family would count them, which is an upper bound; or refused.
+    ones by name, each a rule and its numbers. unknown_models: the pictures of a model of no known family are counted by
+    an assumed one, which is an estimate; or as the dearest would count them, which is an upper bound; or refused.
     """
 
     default_profile: str = "standard"
@@ -57,7 +56,7 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rules: tuple[ProfileRule, ...] = ()
     api_keys: tuple[str, ...] = ()
     models: dict[str, ModelSettings] = msgspec.field(default_factory=dict)
-    families: dict[str, AnyRule] = msgspec.field(default_factory=dict)
+    families: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     unknown_models: Unknown = "estimate"
     budget: BudgetSettings = msgspec.field(default_factory=BudgetSettings)
     limits: Limits = msgspec.field(default_factory=Limits)

@@ -8,12 +8,8 @@ Sizes in, integers out; knows no image library and no HTTP.
 """
 
 from vlm_edge.tokens.families import FAMILIES
-from vlm_edge.tokens.grids import MergedGrid, TimedGrid
-from vlm_edge.tokens.lookup import lookup, model_type
+from vlm_edge.tokens.lookup import lookup, model_type, own_rule
 from vlm_edge.tokens.most import AtMost, dearest
 from vlm_edge.tokens.rule import Rule
 
-# What a family of one's own can be.
-AnyRule = MergedGrid | TimedGrid
-
-__all__ = ["FAMILIES", "AnyRule", "AtMost", "Rule", "dearest", "lookup", "model_type"]
+__all__ = ["FAMILIES", "AtMost", "Rule", "dearest", "lookup", "model_type", "own_rule"]

@@ -23,6 +23,9 @@ PICTURES = ("size", "images_kwargs", "image_processor", "media_proc_cfg")
 CLIPS = ("videos_kwargs", "video_processor")
 GROUPS = {**dict.fromkeys(PICTURES, ""), **dict.fromkeys(CLIPS, "video_")}
 
+# The geometries there are, by name.
+RULES: dict[str, type[Rule]] = {type(family.rule).__name__: type(family.rule) for family in FAMILIES.values()}
+
 
 def model_type(model: str) -> str:
     """The family of a served name (`Qwen/Qwen2.5-VL-7B-Instruct` → `qwen2_5_vl`), else UnknownModel."""
@@ -37,6 +40,21 @@ def lookup(model: str, **params: Any) -> Rule:
     """
     family, numbers = _named(model)
     return laid_over(laid_over(FAMILIES[family].rule, numbers, model), params, model)
+
+
+def own_rule(name: str, values: Mapping[str, Any]) -> Rule:
+    """The rule of a family of one's own: a table with `rule`, the name of a class, and all its numbers; or with `like`,
+    a family, and those in which it differs. Raises ConfigError, and UnknownModel for what it should be like."""
+    numbers = {key: value for key, value in values.items() if key not in ("rule", "like")}
+    if "like" in values:
+        return laid_over(lookup(str(values["like"])), numbers, name)
+    rule = RULES.get(values.get("rule", ""))
+    if rule is None:
+        raise ConfigError(f"the family {name!r}: rule must be one of {', '.join(sorted(RULES))}, or like a family")
+    try:
+        return msgspec.convert({**numbers, "rule": rule.__name__}, rule)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the family {name!r}: {error}") from error
 
 
 def laid_over(rule: Rule, params: Mapping[str, Any], model: str) -> Rule:
