@@ -187,6 +187,8 @@ def plan(
 
 def _counted(planned: Plan, rule: Rule) -> Plan:
     """With the tokens that each has among the others of its prompt."""
+    if rule.counts_alone:
+        return planned
     pictures, changed = list(planned.pictures), False
     for numbers in _prompts(pictures).values():
         counts = rule.images([pictures[number].size for number in numbers])

@@ -51,6 +51,11 @@ class Rule(
         """Vision tokens of each picture of one prompt."""
         return [self.image(size) for size in sizes]
 
+    @property
+    def counts_alone(self) -> bool:
+        """Whether a picture costs the same whatever stands beside it."""
+        return type(self).images is Rule.images
+
     def video(self, *, frames: int, size: Size, fps: float | None = None) -> int:
         """Vision tokens of one clip whose `frames` all reach the model; `fps` is their rate."""
         raise UnsupportedMedia("a video, which this model does not take")
