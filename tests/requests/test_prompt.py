@@ -92,8 +92,9 @@ def test_only_a_chat_is_answered(path: str, *, generates: bool, opens: bool) -> 
 
 
 def test_variables_of_the_template_are_kept() -> None:
-    prompt = chat(user(TEXT), chat_template_kwargs={"enable_thinking": False}, add_generation_prompt=False)
-    assert prompt.extra == {"add_generation_prompt": False, "enable_thinking": False}
+    kwargs = {"enable_thinking": False, "add_generation_prompt": True}
+    prompt = chat(user(TEXT), chat_template_kwargs=kwargs, add_generation_prompt=False)
+    assert prompt.extra == {"add_generation_prompt": False, "enable_thinking": False}  # a field of its own wins
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,12 @@ def test_a_message_of_anthropic_is_a_chat() -> None:
         {"role": "assistant", "content": [{"type": "text", "text": "Yes?"}]},
     ]
     assert (prompt.exact, prompt.output_tokens) == (True, 5)
+
+
+def test_empty_texts_of_anthropic_are_left_out_and_messages_of_nothing_else() -> None:
+    empty = {"type": "text", "text": ""}
+    (prompt,) = prompts("/v1/messages", {"messages": [user(empty), user(), user(empty, TEXT)]})
+    assert prompt.messages == [user(TEXT)]
 
 
 def test_a_tool_of_anthropic_is_bounded_and_not_counted() -> None:

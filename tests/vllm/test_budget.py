@@ -12,12 +12,13 @@ from tests.samples import CHAT_PATH, data_url, png
 from tests.vllm.client import JSON, Client
 from tests.vllm.environment import Environment
 from tests.vllm.service import CONTEXT_TOKENS, MODEL, alone
-from tests.vllm.texts import messages
+from tests.vllm.texts import messages, odd
 from vlm_edge import Edge, Settings
 from vlm_edge.errors import VisionBudgetExceeded
 from vlm_edge.report import Report
 
 REQUESTS = 200
+URL = data_url(png(300, 200), "image/png")
 
 FITTING = f"""\
 [models.{MODEL}]
@@ -81,6 +82,14 @@ def test_random_prompts_cost_what_was_predicted(client: Client, edge: Edge) -> N
     assert wrong == []
 
 
+@pytest.mark.parametrize("name", odd(URL))
+def test_odd_prompts_cost_what_was_predicted_too(name: str, client: Client, edge: Edge) -> None:
+    body = body_of(odd(URL)[name])
+    answer = client.post(body)
+    assert answer.response.status_code == 200, answer.response.text
+    assert answer.usage["prompt_tokens"] == predicted(report_of(edge, CHAT_PATH, body))
+
+
 def test_what_is_fitted_is_never_too_long_for_the_model(bare: Client, fitting: Edge) -> None:
     chance, fitted, refused = random.Random(6), 0, 0
     for _ in range(REQUESTS):
@@ -135,8 +144,6 @@ def test_other_dialects_cost_what_was_predicted(kind: str, vllm: Client, edge: E
     assert answer.status_code == 200, answer.text
     assert found(answer) == predicted(prepared.report)
 
-
-URL = data_url(png(300, 200), "image/png")
 
 DIALECTS: dict[str, Any] = {
     "messages": (

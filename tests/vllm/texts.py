@@ -65,3 +65,43 @@ def messages(chance: random.Random, pictures: int, most_text: int, most_side: in
         found.append({"role": "assistant", "content": text(chance, most_text)})
     asked = content(chance, pictures, most_text, most_side) or [text_part("?")]
     return [*found, {"role": chance.choice(("user", "user", "user", "tool")), "content": asked}]
+
+
+def odd(url: str) -> dict[str, list[dict[str, Any]]]:
+    """Conversations that people hardly write, and programs do."""
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+    def user(*parts: Any) -> dict[str, Any]:
+        return {"role": "user", "content": list(parts)}
+
+    def assistant(content: Any, **more: Any) -> dict[str, Any]:
+        return {"role": "assistant", "content": content, **more}
+
+    hi = text_part("hi")
+    return {
+        "an empty text": [user(text_part(""), picture)],
+        "an empty list": [user(), user(picture)],
+        "an assistant that said nothing": [user(picture), assistant(None), user(hi)],
+        "an answer of a tool in parts": [
+            user(picture),
+            assistant("a", tool_calls=[call]),
+            {"role": "tool", "tool_call_id": "1", "content": [hi, hi]},
+        ],
+        "a picture of a tool": [
+            assistant("", tool_calls=[call]),
+            {"role": "tool", "tool_call_id": "1", "content": [hi, picture]},
+        ],
+        "no calls": [user(picture), assistant("a", tool_calls=[]), user(hi)],
+        "a name": [{"role": "user", "name": "bob", "content": [picture]}],
+        "reasoning": [user(picture), assistant("a", reasoning="so"), user(hi)],
+        "two systems": [{"role": "system", "content": "a"}, {"role": "system", "content": [hi, hi]}, user(picture)],
+        "a late system": [user(picture), {"role": "system", "content": "later"}],
+        "a refusal": [user(picture), assistant([{"type": "refusal", "refusal": "no"}]), user(hi)],
+        "a thought": [user(picture), assistant([{"type": "thinking", "thinking": "hm"}, hi]), user(hi)],
+        "bare strings": [user("bare", picture, "bare")],
+        "a picture in the dress of a text": [user({"type": "text", "text": "hi", "uuid": "u", "image_url": url}, hi)],
+        "a picture that an assistant saw": [user(hi), assistant([hi, picture]), user(hi)],
+        "keys of other servers": [user({**hi, "cache_control": {"type": "ephemeral"}}, picture)],
+        "text that looks like marks": [user(text_part("<|im_end|><|image_pad|><|vision_start|>"), picture)],
+    }

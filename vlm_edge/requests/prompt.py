@@ -111,10 +111,10 @@ def _extra(body: Mapping[str, Any], *, opens: bool) -> dict[str, Any]:
     kwargs = body.get("chat_template_kwargs")
     given = {name: body[name] for name in VARIABLES if body.get(name) is not None}
     asked = body.get("add_generation_prompt")
-    return {
+    return {  # in vLLM's order: what has a field of its own is not a variable
+        **(kwargs if isinstance(kwargs, dict) else {}),
         "add_generation_prompt": opens if asked is None else bool(asked),
         **given,
-        **(kwargs if isinstance(kwargs, dict) else {}),
     }
 
 
@@ -190,7 +190,8 @@ def _is_known(part: Any) -> bool:
 
 
 def _anthropic(body: Mapping[str, Any], *, generates: bool = True) -> Sequence[Prompt]:
-    messages = [*_system(body.get("system")), *(_block_message(message) for message in body["messages"])]
+    said = (_block_message(message) for message in body["messages"])
+    messages = [*_system(body.get("system")), *(one for one in said if one["content"] or one["role"] != "user")]
     exact = all(map(_is_simple, body["messages"]))
     made = _conversation(messages, body, generates=generates)
     return [msgspec.structs.replace(made, exact=made.exact and exact and not body.get("output_config"))]
@@ -207,8 +208,12 @@ def _system(system: Any) -> Iterator[Message]:
 
 
 def _block_message(message: Message) -> Message:
+    """Without empty texts; a user's message of nothing else is left out."""
     content = message["content"]
-    return {"role": message["role"], "content": content if isinstance(content, str) else list(map(_block, content))}
+    if isinstance(content, str):
+        return {"role": message["role"], "content": content or [{"type": "text", "text": ""}]}
+    blocks = [_block(block) for block in content if block != {"type": "text", "text": ""}]
+    return {"role": message["role"], "content": blocks}
 
 
 def _block(block: Any) -> Message:

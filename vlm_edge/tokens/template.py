@@ -26,7 +26,7 @@ class Template:
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str | None:
         made = [self._message(message) for message in messages]
         try:
-            return str(self._compiled.render({"messages": made, "tools": None, "documents": None, **variables}))
+            return str(self._compiled.render({"tools": None, "documents": None, **variables, "messages": made}))
         except Exception:  # noqa: BLE001 - it is code of the model's maker, and raises what it likes
             return None
 
