@@ -85,16 +85,15 @@ def test_nothing_is_made_smaller_that_need_not_be(
     after = fit(before, profile, rule, MUCH, together)
     if sum(costs(whole, rule)) <= together:
         assert after == whole
-    else:
-        # Those that were left cost no more than any that was made smaller cost before.
-        left = [rule.image(one.canvas) for one, made in zip(whole, after, strict=True) if one == made]
-        changed = [rule.image(one.canvas) for one, made in zip(whole, after, strict=True) if one != made]
-        movable = [
-            tokens
-            for tokens, one in zip(left, before, strict=False)
-            if not is_at_its_floor(one, one.layout, profile, rule)
-        ]
-        assert max(movable, default=0) <= min(changed, default=MUCH)
+    # One that could have been made smaller, and was not, costs no more than any that was.
+    cost = costs(whole, rule)
+    left = [
+        tokens
+        for tokens, one, made in zip(cost, before, after, strict=True)
+        if one.layout == made and not is_at_its_floor(one, made, profile, rule)
+    ]
+    changed = [tokens for tokens, one, made in zip(cost, whole, after, strict=True) if one != made]
+    assert max(left, default=0) <= min(changed, default=MUCH)
 
 
 @properties

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from vlm_edge.geometry import Size
-from vlm_edge.layout import Layout, cheaper
+from vlm_edge.layout import Layout, cheaper, smallest
 from vlm_edge.media.profile import Profile
 from vlm_edge.tokens.rule import Rule
 
@@ -85,7 +85,12 @@ def fit(pictures: Sequence[Sized], profile: Profile, rule: Rule, each: int, toge
     a smaller one only goes further.
     """
     layouts = [picture.layout for picture in pictures]
-    counts = rule.images([layout.canvas for layout in layouts])
+    counts = _counts(layouts, rule)
+    if sum(counts) <= together and max(counts, default=0) <= each:
+        return layouts
+    least = [smallest(*picture, profile, rule) for picture in pictures]
+    if sum(_counts(least, rule)) > together:
+        return least  # and refused
     movable = set(range(len(pictures)))
     while movable and (sum(counts) > together or max(counts) > each):
         cap = max(counts[number] for number in movable)
@@ -95,5 +100,9 @@ def fit(pictures: Sequence[Sized], profile: Profile, rule: Rule, each: int, toge
                 layouts[number] = closer
             else:
                 movable.remove(number)
-        counts = rule.images([layout.canvas for layout in layouts])
+        counts = _counts(layouts, rule)
     return layouts
+
+
+def _counts(layouts: Sequence[Layout], rule: Rule) -> Sequence[int]:
+    return rule.images([layout.canvas for layout in layouts])

@@ -51,14 +51,29 @@ def layout(size: Size, profile: Profile, rule: Rule) -> Layout:
 
 @lru_cache(maxsize=4_096)
 def cheaper(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout | None:
-    """The next smaller layout that costs fewer tokens; None where there is none above the profile's floor."""
+    """The next smaller layout that costs fewer tokens, down to the smallest; None where that is reached."""
     tokens, pixels = rule.image(found.canvas), found.canvas.pixels
+    floor, least = _floor(size, profile, rule)
+    if tokens <= least:
+        return None
     while pixels > profile.floor_pixels:
         pixels = max(profile.floor_pixels, pixels - max(1, pixels // STEP))
         closer = _layout(size, profile, rule, pixels)
-        if closer.canvas.pixels < found.canvas.pixels and rule.image(closer.canvas) < tokens:
+        if closer.canvas.pixels < found.canvas.pixels and least <= rule.image(closer.canvas) < tokens:
             return closer
-    return None
+    return floor
+
+
+def smallest(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout:
+    """As small as the profile lets it be, where that costs less: many models count by the shape alone."""
+    floor, least = _floor(size, profile, rule)
+    return floor if least < rule.image(found.canvas) else found
+
+
+@lru_cache(maxsize=4_096)
+def _floor(size: Size, profile: Profile, rule: Rule) -> tuple[Layout, int]:
+    floor = _layout(size, profile, rule, profile.floor_pixels)
+    return floor, rule.image(floor.canvas)
 
 
 def is_stretched(size: Size, sent: Size, profile: Profile, rule: Rule) -> bool:
