@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from vlm_edge.budget import BudgetSettings, Room, Sized, fit
+from vlm_edge.errors import UnsupportedMedia
 from vlm_edge.geometry import Size
 from vlm_edge.layout import Layout, layout
 from vlm_edge.media.profile import Profile
@@ -37,7 +38,16 @@ def sized(size: Size, profile: Profile, rule: Rule) -> Sized:
 
 
 def pictures(found: list[Size], profile: Profile, rule: Rule) -> list[Sized]:
-    return [sized(size, profile, rule) for size in found]
+    """Those that the model takes as the profile has them: some find a thin one too thin when it is shrunk."""
+    made = [sized(size, profile, rule) for size in found]
+    return [one for one in made if is_taken(one.layout.canvas, rule)]
+
+
+def is_taken(size: Size, rule: Rule) -> bool:
+    try:
+        return rule.image(size) >= 0
+    except UnsupportedMedia:
+        return False
 
 
 def costs(layouts: Any, rule: Rule) -> list[int]:

@@ -8,6 +8,7 @@ taken where that is a smaller one of the same shape; else a few pixels are left 
 
 from collections.abc import Iterator
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from vlm_edge.errors import UnsupportedMedia, VisionBudgetExceeded
@@ -59,7 +60,7 @@ def cheaper(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout |
     while pixels > profile.floor_pixels:
         pixels = max(profile.floor_pixels, pixels - max(1, pixels // STEP))
         closer = _layout(size, profile, rule, pixels)
-        if closer.canvas.pixels < found.canvas.pixels and least <= rule.image(closer.canvas) < tokens:
+        if closer.canvas.pixels < found.canvas.pixels and least <= _tokens(closer.canvas, rule) < tokens:
             return closer
     return floor
 
@@ -71,9 +72,17 @@ def smallest(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout:
 
 
 @lru_cache(maxsize=4_096)
-def _floor(size: Size, profile: Profile, rule: Rule) -> tuple[Layout, int]:
+def _floor(size: Size, profile: Profile, rule: Rule) -> tuple[Layout, float]:
     floor = _layout(size, profile, rule, profile.floor_pixels)
-    return floor, rule.image(floor.canvas)
+    return floor, _tokens(floor.canvas, rule)
+
+
+def _tokens(size: Size, rule: Rule) -> float:
+    """What a size costs; without end where it is too thin for the model."""
+    try:
+        return rule.image(size)
+    except UnsupportedMedia:
+        return inf
 
 
 def is_stretched(size: Size, sent: Size, profile: Profile, rule: Rule) -> bool:
@@ -143,7 +152,7 @@ def _on_grid(fitted: Size, side: int, profile: Profile, rule: Rule) -> Size:
 
 def _free(size: Size, fitted: Size, profile: Profile, rule: Rule) -> Size:
     """Of a model without a grid: what it makes of the picture, where that is smaller and of the same shape."""
-    if not profile.align:
+    if not profile.align or _tokens(fitted, rule) == inf:
         return fitted
     made = rule.aligned(fitted)
     smaller = made != fitted and made.width <= fitted.width and made.height <= fitted.height
