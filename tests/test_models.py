@@ -60,12 +60,6 @@ def test_an_entry_may_tell_the_context_of_a_model_whose_name_tells_its_family(tm
     assert (model.family, model.max_model_len) == ("qwen2_5_vl", 4_096)
 
 
-def test_the_context_of_the_budget_is_that_of_models_without_their_own(tmp_path: Path) -> None:
-    models = load(tmp_path, f'[budget]\nmax_model_len = 1000\n[models."{QWEN}"]\nmax_model_len = 4096')
-    assert models.get(QWEN).model.max_model_len == 4_096
-    assert models.get("other").model.max_model_len == 1_000
-
-
 def test_an_own_family_counts_by_its_own_numbers(tmp_path: Path) -> None:
     models = load(
         tmp_path,

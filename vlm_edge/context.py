@@ -28,11 +28,12 @@ class Told(NamedTuple):
     max_model_len: int | None = None
     tokens: Mapping[int, int] = {}
 
-    def of(self, served: Served) -> Served:
-        """The model with what was told of it, unless the settings know."""
-        if served.model.max_model_len or not self.max_model_len:
+    def of(self, served: Served, default: int | None) -> Served:
+        """The model with a context: its own by the settings, else what was told, else that of all models."""
+        length = served.model.max_model_len or self.max_model_len or default
+        if length == served.model.max_model_len:
             return served
-        return served._replace(model=msgspec.structs.replace(served.model, max_model_len=self.max_model_len))
+        return served._replace(model=msgspec.structs.replace(served.model, max_model_len=length))
 
 
 def rooms(

@@ -198,7 +198,7 @@ class Edge:
     def settle(self, decision: Decision, told: Told = _NOTHING_TOLD) -> Decision:
         """Count the text of the prompts, and make pictures smaller where the budget says so. told: by the server."""
         begin, settings = time.perf_counter(), self.settings
-        served, planned = told.of(decision.served), decision.plan
+        served, planned = told.of(decision.served, settings.budget.max_model_len), decision.plan
         rooms: Rooms = {}
         if decision.stands_alone:
             rooms = context.rooms(
@@ -294,9 +294,9 @@ class Edge:
 
     async def _ask(self, decision: Decision, server: Server) -> Told:
         """The model's context; and tokens of text, where its bound leaves open whether there is room."""
-        name, length = decision.model.name, decision.model.max_model_len
-        told = Told(length or (await server.models()).get(name))
-        if self.settings.budget.count_text == "bound" or decision.served.tokenizer or told.max_model_len is None:
+        name, budget = decision.model.name, self.settings.budget
+        told = Told(None if decision.model.max_model_len else (await server.models()).get(name))
+        if budget.count_text == "bound" or decision.served.tokenizer:
             return told
         doubtful = context.doubtful(self.settle(decision, told).rooms, decision.plan)
         prompts = decision.prompts if doubtful else ()

@@ -62,12 +62,10 @@ class Models:
         entries: Mapping[str, ModelSettings],
         families: Mapping[str, Mapping[str, Any]],
         unknown: Unknown = "estimate",
-        max_model_len: int | None = None,
     ) -> None:
         self.entries = entries
         self.families = {name: own_rule(name, values) for name, values in families.items()}
         self.unknown = unknown
-        self.max_model_len = max_model_len
         self._known: dict[str, Served] = {}
         self._loaded: Served | None = None
         self._asked = False
@@ -107,11 +105,7 @@ class Models:
 
     def _find(self, name: str) -> Served:
         entry = next((entry for pattern, entry in self.entries.items() if fnmatchcase(name, pattern)), None)
-        served = self._of_entry(name, entry) if entry else self._without_entry(name)
-        if served.model.max_model_len is None and self.max_model_len is not None:
-            model = msgspec.structs.replace(served.model, max_model_len=self.max_model_len)
-            return served._replace(model=model)
-        return served
+        return self._of_entry(name, entry) if entry else self._without_entry(name)
 
     def _of_entry(self, name: str, entry: ModelSettings) -> Served:
         if entry.checkpoint:

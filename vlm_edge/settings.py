@@ -97,7 +97,7 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def catalogue(self) -> Models:
         """What served names mean."""
-        return Models(self.models, self.families, self.unknown_models, self.budget.max_model_len)
+        return Models(self.models, self.families, self.unknown_models)
 
 
 def _settings(values: dict[str, Any], path: Path) -> Settings:

@@ -296,6 +296,14 @@ def test_or_it_is_made_smaller_until_it_fits() -> None:
     assert width * height == tokens * 28 * 28
 
 
+def test_the_context_of_all_models_is_that_of_those_that_nobody_tells() -> None:
+    budget = BudgetSettings(max_model_len=1_000)
+    with knowing(100_000, budget=budget) as (url, _):
+        known = post(f"{url}/edge/estimate", PHOTO).json()
+        other = post(f"{url}/edge/estimate", chat(image_part(jpeg(280, 280)), model="qwen2-vl-other")).json()
+    assert (known["max_model_len"], other["max_model_len"]) == (100_000, 1_000)
+
+
 # The whole
 
 
