@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
@@ -265,10 +265,14 @@ def estimating(limits: Limits) -> Iterator[str]:
 def knowing(max_model_len: int, **settings: Any) -> Iterator[tuple[str, Recorder]]:
     """A gateway, and its backend, which tells how long the context of its model is."""
     card = {"id": "Qwen/Qwen2.5-VL-7B-Instruct", "max_model_len": max_model_len}
-    app, models = Recorder(), Recorder(body=orjson.dumps({"object": "list", "data": [card]}))
+    app = Recorder()
+    answers = {
+        "/v1/models": Recorder(body=orjson.dumps({"object": "list", "data": [card]})),
+        "/tokenize": Recorder(body=b'{"count":201,"max_model_len":9,"tokens":[]}'),
+    }
 
     async def backend(scope: Scope, receive: Receive, send: Send) -> None:
-        await (models if scope.get("path") == "/v1/models" else app)(scope, receive, send)
+        await answers.get(scope.get("path", ""), app)(scope, receive, send)
 
     with served(backend) as behind:
         gateway = GatewaySettings(backend=f"http://127.0.0.1:{behind}")
@@ -302,6 +306,22 @@ def test_the_context_of_all_models_is_that_of_those_that_nobody_tells() -> None:
         known = post(f"{url}/edge/estimate", PHOTO).json()
         other = post(f"{url}/edge/estimate", chat(image_part(jpeg(280, 280)), model="qwen2-vl-other")).json()
     assert (known["max_model_len"], other["max_model_len"]) == (100_000, 1_000)
+
+
+LONG_TEXT = chat(text_part("word " * 200), image_part(PHONE.read_bytes()))  # at most a thousand tokens and some
+
+
+@pytest.mark.parametrize(("count_text", "least", "most"), [("bound", 0, 700), ("server", 700, TOKENS)])
+def test_the_backend_is_asked_for_the_tokens_of_text_where_its_bound_is_too_coarse(
+    count_text: Literal["bound", "server"], least: int, most: int
+) -> None:
+    """It counts 201 tokens, of which one stands for the picture."""
+    budget = BudgetSettings(on_exceed="fit", count_text=count_text, reserve_tokens=100)
+    with knowing(1_900, budget=budget) as (url, _):
+        estimate = post(f"{url}/edge/estimate", LONG_TEXT).json()
+    assert estimate["text_exact"] is (count_text == "server")
+    assert estimate["text_tokens"] == 200 or count_text == "bound"
+    assert least < estimate["tokens"] <= most
 
 
 # The whole
