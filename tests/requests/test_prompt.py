@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.requests.prompt import PROMPTS, Prompt, prompts, without_media
+from vlm_edge.tokens.text import bound
 
 CHAT = "/v1/chat/completions"
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -198,4 +199,14 @@ json = st.recursive(
     st.dictionaries(st.sampled_from(["messages", "input", "url", "body", "system"]), json),
 )
 def test_nonsense_is_no_prompt_and_no_error(path: str, body: dict[str, Any]) -> None:
-    assert all(isinstance(prompt, Prompt) for prompt in prompts(path, body))
+    for prompt in prompts(path, body):
+        assert bound(prompt.messages, prompt.extra) > 0
+
+
+def test_what_is_nested_without_end_is_bounded_without_an_error() -> None:
+    deep: Any = "x"
+    for _ in range(5_000):
+        deep = [deep]
+    call = {"function": {"name": "f", "arguments": {"a": deep}}}
+    for prompt in prompts(CHAT, {"messages": [{"role": "assistant", "tool_calls": [call]}, user({"type": deep})]}):
+        assert bound(prompt.messages, prompt.extra) > 5_000

@@ -162,4 +162,16 @@ def test_the_bound_grows_with_every_text_that_a_template_may_write() -> None:
     plain = bound([user(TEXT)])
     for more in ({"name": "x" * 100}, {"tool_calls": [{"function": {"arguments": {"a": "x" * 100}}}]}):
         assert bound([{**user(TEXT), **more}]) >= plain + 100
-    assert bound([user(TEXT)], {"documents": [{"text": "x" * 100}]}) >= plain + 100
+    for name in ("documents", "tools"):
+        assert bound([user(TEXT)], {name: [{"text": "x" * 100}]}) >= plain + 100
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.dictionaries(texts, texts, max_size=4), st.sampled_from([None, 2, 4]))
+def test_what_a_template_writes_as_json_is_below_the_bound(arguments: Mapping[str, str], indent: int | None) -> None:
+    template = (
+        "{% for m in messages %}{% for c in m.tool_calls %}{{ c | tojson(indent=indent) }}{% endfor %}{% endfor %}"
+    )
+    messages = [{"role": "assistant", "content": [], "tool_calls": [{"function": {"arguments": arguments}}]}]
+    count = Tokenizer(bytewise(), {}, template, QWEN).count(messages, {"indent": indent})
+    assert count is None or count <= bound(messages, {})

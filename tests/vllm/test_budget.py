@@ -11,19 +11,20 @@ import pytest
 from tests.samples import CHAT_PATH, data_url, png
 from tests.vllm.client import JSON, Client
 from tests.vllm.environment import Environment
-from tests.vllm.service import CONTEXT_TOKENS, MODEL, alone
+from tests.vllm.service import MODEL, alone
 from tests.vllm.texts import messages, odd
 from vlm_edge import Edge, Settings
 from vlm_edge.errors import VisionBudgetExceeded
 from vlm_edge.report import Report
 
 REQUESTS = 200
+SHORT_TOKENS = 1_024  # of a server whose prompts are soon too long
 URL = data_url(png(300, 200), "image/png")
 
 FITTING = f"""\
 [models.{MODEL}]
 checkpoint = "CHECKPOINT"
-max_model_len = {CONTEXT_TOKENS}
+max_model_len = {SHORT_TOKENS}
 
 [budget]
 on_exceed = "fit"
@@ -38,9 +39,12 @@ floor_pixels = 50_176
 
 @pytest.fixture(scope="module")
 def bare(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A vLLM with no edge before it or in it."""
+    """A vLLM with no edge before it or in it, and a short context."""
     log = tmp_path_factory.mktemp("bare") / "servers.log"
-    with alone(environment, log) as service, httpx.Client(base_url=service.url, timeout=60) as http:
+    with (
+        alone(environment, log, "--max-model-len", f"{SHORT_TOKENS}") as service,
+        httpx.Client(base_url=service.url, timeout=60) as http,
+    ):
         yield Client(http)
 
 
@@ -93,7 +97,7 @@ def test_odd_prompts_cost_what_was_predicted_too(name: str, client: Client, edge
 def test_what_is_fitted_is_never_too_long_for_the_model(bare: Client, fitting: Edge) -> None:
     chance, fitted, refused = random.Random(6), 0, 0
     for _ in range(REQUESTS):
-        body = body_of(messages(chance, chance.randint(1, 2), 500, 1_500), max_tokens=chance.randint(1, 64))
+        body = body_of(messages(chance, chance.randint(1, 2), 120, 900), max_tokens=chance.randint(1, 64))
         try:
             prepared = fitting.prepare(CHAT_PATH, body, {"X-VLM-Edge-Profile": "large"})
         except VisionBudgetExceeded:
@@ -108,19 +112,21 @@ def test_what_is_fitted_is_never_too_long_for_the_model(bare: Client, fitting: E
     assert refused <= REQUESTS // 4
 
 
-def test_a_prompt_that_just_fits_is_answered_and_two_tokens_more_are_not(
-    client: Client, bare: Client, edge: Edge, fitting: Edge
-) -> None:
+def test_a_prompt_that_just_fits_is_answered_and_two_tokens_more_are_not(bare: Client, fitting: Edge) -> None:
     """vLLM takes a prompt that leaves room for one token; fitting leaves as many as were asked for."""
     conversation = messages(random.Random(7), 1, 50, 300)
-    report = report_of(edge, CHAT_PATH, body_of(conversation))
-    filler = CONTEXT_TOKENS - 1 - predicted(report)
-    full = [*conversation[:-1], {**conversation[-1], "content": [*conversation[-1]["content"], _text("x" * filler)]}]
-    assert predicted(report_of(edge, CHAT_PATH, body_of(full))) == CONTEXT_TOKENS - 1
-    assert client.post(body_of(full)).usage["prompt_tokens"] == CONTEXT_TOKENS - 1
-    assert predicted(report_of(fitting, CHAT_PATH, body_of(full, max_tokens=2))) <= CONTEXT_TOKENS - 2
-    over = [*full[:-1], {**full[-1], "content": [*full[-1]["content"], _text("x")]}]
-    assert bare.post(body_of(over)).response.status_code == 400
+    filler = SHORT_TOKENS - 1 - predicted(report_of(fitting, CHAT_PATH, body_of(conversation)))
+    full = _longer(conversation, filler)
+    assert predicted(report_of(fitting, CHAT_PATH, body_of(full))) == SHORT_TOKENS - 1
+    assert bare.post(body_of(full)).usage["prompt_tokens"] == SHORT_TOKENS - 1
+    assert predicted(report_of(fitting, CHAT_PATH, body_of(full, max_tokens=2))) <= SHORT_TOKENS - 2
+    assert bare.post(body_of(_longer(full, 1))).response.status_code == 400
+
+
+def _longer(conversation: list[dict[str, Any]], tokens: int) -> list[dict[str, Any]]:
+    """With a part of that many bytes behind it."""
+    last = conversation[-1]
+    return [*conversation[:-1], {**last, "content": [*last["content"], _text("x" * tokens)]}]
 
 
 def _sent_and_cached(usage: dict[str, int]) -> int:

@@ -16,7 +16,7 @@ from vlm_edge.requests.part import MEDIA_KEYS, TEXT_TYPES, media_key
 Message = dict[str, Any]
 
 # What a template may be given besides the messages.
-VARIABLES = ("documents", "reasoning_effort")
+VARIABLES = ("documents", "reasoning_effort", "tools", "functions")
 # Settings of a request under which its server builds the prompt in a way of its own.
 OWN_WAYS = (
     "chat_template",
@@ -53,7 +53,7 @@ def prompts(path: str, body: Mapping[str, Any]) -> Sequence[Prompt]:
     read = PROMPTS.get(path)
     try:
         return read(body) if read else ()
-    except (AttributeError, KeyError, TypeError):  # not such a request at all: its server will say so
+    except (AttributeError, KeyError, RecursionError, TypeError):  # not such a request at all: its server will say so
         return ()
 
 
@@ -123,7 +123,8 @@ def _is_plain(body: Mapping[str, Any]) -> bool:
 
 
 def _message(message: Message) -> Message:
-    content, made = message.get("content"), {"role": message["role"]}
+    content = message.get("content")
+    made: Message = {"role": _name(message["role"])}
     if isinstance(content, str):
         made["content"] = [{"type": "text", "text": content}]
     else:
@@ -134,6 +135,12 @@ def _message(message: Message) -> Message:
         if isinstance(message.get(name), str):
             made[name] = message[name]
     return made
+
+
+def _name(role: Any) -> str:
+    if not isinstance(role, str):
+        raise TypeError("a role is a string")
+    return role
 
 
 def _said(message: Message) -> Message:

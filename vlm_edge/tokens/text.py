@@ -6,7 +6,7 @@ A prompt's messages hold lists of parts, `{"type": "text", "text": ...}`, and `{
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ Message = Mapping[str, Any]
 MESSAGE_TOKENS = 32
 PROMPT_TOKENS = 256
 TOOLS_TOKENS = 512
+INDENTED = 3
+TOO_DEEP = 1 << 30
 
 # What vLLM writes for a picture where the template leaves that to it (`get_placeholder_str` of its models). One token
 # in it is what the vision tokens replace; so these are families whose placeholder is one token.
@@ -49,10 +51,24 @@ def is_installed() -> bool:
 
 def bound(messages: Sequence[Message], extra: Mapping[str, Any] | None = None) -> int:
     """No prompt of these messages has more tokens beside its pictures and what the template writes around them."""
-    texts = sum(_text_bytes(text) for message in messages for text in _texts(message))
     given = {name: value for name, value in (extra or {}).items() if value is not None}
-    more = _text_bytes(json.dumps(given, ensure_ascii=False, default=str)) if given else 0
-    return texts + more + MESSAGE_TOKENS * len(messages) + PROMPT_TOKENS + (TOOLS_TOKENS if given.get("tools") else 0)
+    variables = _json_bytes(given) + (TOOLS_TOKENS if given.get("tools") else 0) if given else 0
+    return sum(map(_message_bytes, messages)) + variables + PROMPT_TOKENS
+
+
+def _message_bytes(message: Message) -> int:
+    parts = message.get("content") or ()
+    texts = sum(_text_bytes(part["text"]) for part in parts if part["type"] == "text")
+    rest = {name: value for name, value in message.items() if name not in ("role", "content")}
+    return MESSAGE_TOKENS + len(message["role"]) + texts + (_json_bytes(rest) if rest else 0)
+
+
+def _json_bytes(value: Mapping[str, Any]) -> int:
+    """Of what templates write as JSON, indented or not."""
+    try:
+        return INDENTED * _text_bytes(json.dumps(value, ensure_ascii=False, default=str))
+    except RecursionError:  # deeper than a template can go either
+        return TOO_DEEP
 
 
 def _text_bytes(text: str) -> int:
@@ -60,20 +76,6 @@ def _text_bytes(text: str) -> int:
     if text.isascii():
         return len(text)
     return max(len(form.encode("utf-8", "replace")) for form in (text, normalize("NFC", text)))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """All strings in a message, keys too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from (str(key), *_texts(inner))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
-    else:
-        yield str(value)
 
 
 class Tokenizer:
