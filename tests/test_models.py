@@ -80,6 +80,17 @@ def test_an_own_family_counts_by_its_own_numbers(tmp_path: Path) -> None:
         assert model.rule.image(Size(280, 140)) == 200
 
 
+def test_a_checkpoint_is_read_once_for_all_names(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
+    (tmp_path / "preprocessor_config.json").write_text('{"max_pixels": 1003520}')
+    models = Models({"eyes-*": ModelSettings(checkpoint=str(tmp_path))}, {})
+    models.read()
+    (tmp_path / "preprocessor_config.json").unlink()
+    for name in ("eyes-1", "eyes-2"):
+        model = models.get(name).model
+        assert (model.name, model.rule) == (name, lookup("qwen2_5_vl", max_pixels=1_003_520))
+
+
 def test_an_own_family_may_be_like_another(tmp_path: Path) -> None:
     model = load(tmp_path, '[families.small]\nlike = "internvl"\nmax_patches = 6').get("small").model
     assert model.rule == lookup("internvl", max_patches=6)

@@ -90,6 +90,7 @@ class Edge:
     def __init__(self, settings: Settings | None = None, server: Server | None = None) -> None:
         self.settings = settings or Settings()
         self.models = self.settings.catalogue()
+        self.models.read()
         self.server = server
         self.drifts = Drifts()
         at_once = self.settings.workers.threads

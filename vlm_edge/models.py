@@ -67,6 +67,7 @@ class Models:
         self.families = {name: own_rule(name, values) for name, values in families.items()}
         self.unknown = unknown
         self._known: dict[str, Served] = {}
+        self._read: dict[str, Served] = {}  # of checkpoints, by the pattern of their entry
         self._loaded: Served | None = None
         self._asked = False
 
@@ -94,22 +95,25 @@ class Models:
         model = msgspec.structs.replace(served.model, max_model_len=loaded.max_model_len)
         self._loaded, self._known = served._replace(model=model), {}
 
-    def check(self) -> None:
-        """Raises ConfigError for an entry that cannot be."""
+    def read(self) -> None:
+        """Read the checkpoints, before anybody waits for them. Raises ConfigError for an entry that cannot be."""
         for pattern, entry in self.entries.items():
             if entry.family or entry.checkpoint:
                 try:
-                    self._of_entry(pattern, entry)
+                    self._of_entry(pattern, pattern, entry)
                 except EdgeError as error:
                     raise ConfigError(f"models.{pattern}: {error.message}") from None
 
     def _find(self, name: str) -> Served:
-        entry = next((entry for pattern, entry in self.entries.items() if fnmatchcase(name, pattern)), None)
-        return self._of_entry(name, entry) if entry else self._without_entry(name)
+        for pattern, entry in self.entries.items():
+            if fnmatchcase(name, pattern):
+                return self._of_entry(name, pattern, entry)
+        return self._without_entry(name)
 
-    def _of_entry(self, name: str, entry: ModelSettings) -> Served:
+    def _of_entry(self, name: str, pattern: str, entry: ModelSettings) -> Served:
         if entry.checkpoint:
-            served = self._of_checkpoint(name, entry)
+            served = self._read.get(pattern) or self._of_checkpoint(pattern, entry)
+            self._read[pattern] = served
         elif entry.family:
             served = Served(self._named(entry.family, entry.params))
         else:

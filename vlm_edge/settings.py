@@ -75,7 +75,7 @@ class Settings(Policies, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.remote == "fetch" and not self.fetch.hosts:
             raise ValueError("remote = 'fetch' needs fetch.hosts, the hosts that pictures may come from")
         try:
-            self.catalogue().check()
+            self.catalogue().read()
         except EdgeError as error:
             raise ValueError(error.message) from error
 
