@@ -22,6 +22,7 @@ Message = Mapping[str, Any]
 # A vocabulary of bytes, or one that falls back on them, makes at most one token of each byte. What templates write
 # besides is short: roles and marks around a message; a system message of their own, dates, and how to call tools.
 MESSAGE_TOKENS = 32
+MEDIUM_TOKENS = 16  # `Picture 12: `, line breaks and marks around a picture
 PROMPT_TOKENS = 256
 TOOLS_TOKENS = 512
 INDENTED = 3
@@ -58,7 +59,7 @@ def bound(messages: Sequence[Message], extra: Mapping[str, Any] | None = None) -
 
 def _message_bytes(message: Message) -> int:
     parts = message.get("content") or ()
-    texts = sum(_text_bytes(part["text"]) for part in parts if part["type"] == "text")
+    texts = sum(_text_bytes(part["text"]) if part["type"] == "text" else MEDIUM_TOKENS for part in parts)
     rest = {name: value for name, value in message.items() if name not in ("role", "content")}
     return MESSAGE_TOKENS + len(message["role"]) + texts + (_json_bytes(rest) if rest else 0)
 
