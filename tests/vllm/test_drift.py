@@ -2,14 +2,19 @@
 
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 
 from tests.samples import CHAT_PATH, data_url, image_part, png
+from tests.servers import served
 from tests.vllm.client import JSON, Client, asking
 from tests.vllm.service import MODEL
-from vlm_edge import Size
+from vlm_edge import Settings, Size
 from vlm_edge.drift import Expected, Usage, drift, reader_of
+from vlm_edge.gateway.app import create_app
+from vlm_edge.gateway.config import GatewaySettings
+from vlm_edge.models import ModelSettings
 from vlm_edge.tokens import lookup
 
 SIZE = Size(644, 476)  # which neither the edge nor the processor changes
@@ -90,3 +95,19 @@ def usage_of(vllm: Client, path: str, body: bytes) -> Usage | None:
         for piece in response.iter_raw():
             reader.feed(piece)
     return reader.usage()
+
+
+def test_a_gateway_that_believes_other_numbers_notices_it(vllm: Client, caplog: pytest.LogCaptureFixture) -> None:
+    believed = {MODEL: ModelSettings(family="qwen2_5_vl", params={"max_pixels": 100_352})}
+    gateway = GatewaySettings(backend=str(vllm.http.base_url))
+    with served(create_app(Settings(models=believed, gateway=gateway))) as port:
+        for body in (chat(), chat(**STREAMED)):
+            assert httpx.post(f"http://127.0.0.1:{port}{CHAT_PATH}", content=body, headers=JSON).status_code == 200
+        metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    warnings = [record.getMessage() for record in caplog.records if "configured otherwise" in record.getMessage()]
+    assert len(warnings) == 1  # of two drifts
+    assert f"{MODEL!r} counts {TOKENS} vision tokens" in warnings[0]
+    assert "max_pixels between" in warnings[0]
+    labels = f'direction="more",model="{MODEL}",where="vision"'
+    found = [line for line in metrics.splitlines() if line.startswith("vlm_edge_drifted_total")]
+    assert [float(line.rpartition(" ")[2]) for line in found if all(one in line for one in labels.split(","))] == [2.0]
