@@ -54,7 +54,6 @@ def test_a_checkpoint_is_read_whole(tmp_path: Path) -> None:
 
 def test_files_that_are_missing_are_none(tmp_path: Path) -> None:
     assert read(tmp_path) == Checkpoint(folder=str(tmp_path))
-    assert read(tmp_path).max_positions is None
 
 
 TEMPLATES: list[tuple[str, Any]] = [
@@ -81,24 +80,6 @@ def test_of_several_chat_templates_the_one_for_all_uses_is_taken(several: Any, t
 @pytest.mark.parametrize("other", [SEVERAL[:1], ["x"], {"tool_use": "y"}, 7, None])
 def test_without_one_for_all_uses_there_is_no_chat_template(other: Any, tmp_path: Path) -> None:
     assert read(write(tmp_path, {"tokenizer_config.json": {"chat_template": other}})).chat_template is None
-
-
-POSITIONS: list[tuple[dict[str, Any], int | None]] = [
-    ({"text_config": {"max_position_embeddings": 32_768}, "max_position_embeddings": 512}, 32_768),
-    ({"llm_config": {"max_position_embeddings": 40_960}}, 40_960),
-    ({"language_config": {"seq_length": 4_096}}, 4_096),
-    ({"thinker_config": {"text_config": {"max_position_embeddings": 8_192}}}, 8_192),
-    ({"max_position_embeddings": 131_072, "vision_config": {"max_position_embeddings": 577}}, 131_072),
-    ({"max_position_embeddings": 131_072, "model_max_length": 65_536}, 65_536),
-    ({"text_config": {"hidden_size": 64}}, None),
-    ({"text_config": "small", "max_position_embeddings": 2_048}, 2_048),
-    ({"max_position_embeddings": True, "n_positions": 1.5, "seq_len": 0}, None),
-]
-
-
-@pytest.mark.parametrize(("config", "expected"), POSITIONS)
-def test_the_context_is_that_of_the_language_model(config: dict[str, Any], expected: int | None) -> None:
-    assert Checkpoint(folder="", config=config).max_positions == expected
 
 
 def test_numbers_that_only_python_writes_are_read(tmp_path: Path) -> None:
@@ -212,27 +193,19 @@ def test_what_is_no_name_is_nowhere(name: str, tmp_path: Path) -> None:
 
 def vllm(**model: Any) -> SimpleNamespace:
     """The state of a vLLM's app, as far as it is read."""
-    limits = {"image": SimpleNamespace(count=2, width=None), "video": 1, "audio": None}
-    media = SimpleNamespace(
-        mm_processor_kwargs={"max_pixels": 200_704, "size": {"a": 1}}, media_io_kwargs={}, limit_per_prompt=limits
-    )
+    media = SimpleNamespace(mm_processor_kwargs={"max_pixels": 200_704, "size": {"a": 1}})
     hf_config = SimpleNamespace(to_dict=lambda: {**CONFIG, "dtype": object})
     given = {"model": "/models/tiny", "max_model_len": 4_096, "multimodal_config": media, "hf_config": hf_config}
-    scheduler = SimpleNamespace(max_num_batched_tokens=2_048, encoder_cache_size=16_384)
-    config = SimpleNamespace(model_config=SimpleNamespace(**(given | model)), scheduler_config=scheduler)
-    return SimpleNamespace(vllm_config=config, args=SimpleNamespace(served_model_name=["tiny", "small"]))
+    config = SimpleNamespace(model_config=SimpleNamespace(**(given | model)))
+    return SimpleNamespace(vllm_config=config, args=SimpleNamespace(chat_template=None))
 
 
 def test_what_a_vllm_has_loaded_is_read_from_its_state() -> None:
     assert loaded(vllm(tokenizer="/models/words", revision=None)) == Loaded(
         model="/models/tiny",
-        served_names=("tiny", "small"),
         max_model_len=4_096,
         config={**CONFIG, "dtype": str(object)},
         mm_processor_kwargs={"max_pixels": 200_704, "size": {"a": 1}},
-        limits={"image": 2, "video": 1},
-        max_num_batched_tokens=2_048,
-        encoder_cache_tokens=16_384,
         tokenizer="/models/words",
     )
 
@@ -254,23 +227,14 @@ def test_other_apps_have_loaded_nothing(other: Any) -> None:
 @pytest.mark.parametrize(
     "other", [None, 7, "", SimpleNamespace(), Failing(), [Failing()], -1, True, {1: {2}}], ids=repr
 )
-@pytest.mark.parametrize("name", ["max_model_len", "multimodal_config", "hf_config", "tokenizer", "served_model_name"])
+@pytest.mark.parametrize("name", ["max_model_len", "multimodal_config", "hf_config", "tokenizer"])
 def test_another_version_says_less(name: str, other: Any) -> None:
     state = vllm(**{name: other})
     state.args = other
     told = loaded(state)
     assert told
     assert told.model == "/models/tiny"
-    assert told.max_num_batched_tokens == 2_048
     assert type(told.max_model_len) is int or told.max_model_len is None
-
-
-def test_a_model_that_is_served_under_no_other_name_has_its_own() -> None:
-    state = vllm()
-    state.args.served_model_name = None
-    told = loaded(state)
-    assert told
-    assert told.served_names == ("/models/tiny",)
 
 
 def test_the_folders_of_a_loaded_model_are_those_on_this_machine(tmp_path: Path) -> None:

@@ -21,20 +21,6 @@ TOKENIZER_BYTES = 256 * 1024 * 1024  # those of 262,144 words take 33 MB
 _HUB_NAME = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
 _REVISION = re.compile(r"[\w-][\w.-]{0,95}", re.ASCII)
 
-# Where a multimodal config.json keeps its language model, and how that calls the length of its context.
-_TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
-_POSITIONS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_target_positions",
-    "max_sequence_length",
-    "max_seq_length",
-    "seq_len",
-)
-
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A file that is missing is None. tokenizer: the bytes of tokenizer.json."""
@@ -47,18 +33,6 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: bytes | None = None
     tokenizer_config: dict[str, Any] | None = None
     chat_template: str | None = None
-
-    @property
-    def max_positions(self) -> int | None:
-        """The longest context that the model is made for. A server may be set to less, or stretch it to more."""
-        found = [value for config in _text_configs(self.config or {}) for value in map(config.get, _POSITIONS)]
-        return min((value for value in found if type(value) is int and value > 0), default=None)
-
-
-def _text_configs(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The language model's own, where there are any; a thinker has one inside it."""
-    inner = [config[name] for name in _TEXT_CONFIGS if isinstance(config.get(name), dict)]
-    return [innermost for one in inner for innermost in _text_configs(one)] or [config]
 
 
 def read(folder: Path) -> Checkpoint:
@@ -189,20 +163,14 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """What is not told by a version of vLLM is None, or empty.
 
     model, tokenizer: paths or Hugging Face names. config: its config.json, with `--hf-overrides` laid over.
-    chat_template: that of `--chat-template`, a path or the template itself. limits: media a prompt, by modality.
-    encoder_cache_tokens: at least; the engine makes it as large as the model's largest picture.
+    chat_template: that of `--chat-template`, a path or the template itself.
     """
 
     model: str
     revision: str | None = None
-    served_names: tuple[str, ...] = ()
     max_model_len: int | None = None
     config: dict[str, Any] | None = None
     mm_processor_kwargs: dict[str, Any] = {}
-    media_io_kwargs: dict[str, Any] = {}
-    limits: dict[str, int] = {}
-    max_num_batched_tokens: int | None = None
-    encoder_cache_tokens: int | None = None
     tokenizer: str | None = None
     tokenizer_revision: str | None = None
     chat_template: str | None = None
@@ -228,39 +196,20 @@ def loaded(state: Any) -> Loaded | None:
 
     state: of the app, `scope["app"].state`. These are no public names of vLLM's: any of them may be missing.
     """
-    model, scheduler = _at(state, "vllm_config.model_config"), _at(state, "vllm_config.scheduler_config")
-    media = _at(model, "multimodal_config")
-    name = _word(_at(model, "model"))
+    model = _at(state, "vllm_config.model_config")
+    media, name = _at(model, "multimodal_config"), _word(_at(model, "model"))
     if not name:
         return None
     return Loaded(
         model=name,
         revision=_word(_at(model, "revision")),
-        served_names=_served_names(state, model),
         max_model_len=_count(_at(model, "max_model_len")),
         config=_table(_call(_at(model, "hf_config.to_dict"))) or None,
         mm_processor_kwargs=_table(_at(media, "mm_processor_kwargs")),
-        media_io_kwargs=_table(_at(media, "media_io_kwargs")),
-        limits=_limits(media),
-        max_num_batched_tokens=_count(_at(scheduler, "max_num_batched_tokens")),
-        encoder_cache_tokens=_count(_at(scheduler, "encoder_cache_size")),
         tokenizer=_word(_at(model, "tokenizer")),
         tokenizer_revision=_word(_at(model, "tokenizer_revision")),
         chat_template=_word(_at(state, "args.chat_template")),
     )
-
-
-def _served_names(state: Any, model: Any) -> tuple[str, ...]:
-    names = _at(state, "args.served_model_name") or _at(model, "served_model_name")
-    listed = names if isinstance(names, list | tuple) else [names]
-    return tuple(name for name in listed if _word(name)) or (str(_at(model, "model")),)
-
-
-def _limits(media: Any) -> dict[str, int]:
-    """Held as objects that have a count; plain numbers once."""
-    limits = _items(_at(media, "limit_per_prompt"))
-    counts = {name: _at(limit, "count", limit) for name, limit in limits}
-    return {name: count for name, count in counts.items() if type(count) is int}
 
 
 def _at(value: Any, path: str, missing: Any = None) -> Any:
