@@ -22,13 +22,13 @@ import orjson
 from bench_road import compared, start_server
 from common import CHAT_PATH, MODEL, alternating, answer, microseconds, row, seconds, show
 
-from vlm_edge import EdgeMiddleware
-from vlm_edge.decision import find
+from vlm_edge import Edge, EdgeMiddleware
 
 HERE = Path(__file__).parent.parent
 MESSAGES_PATH = "/v1/messages"
 PHOTO_BYTES = 4_100_000
 REPEATS = 20
+EDGE = Edge()
 # A part of the text that an ordinary request holds beside its pictures.
 HISTORY: list[dict[str, Any]] = [{"role": "user", "content": "What do you see in the picture? " * 10}] * 20
 
@@ -54,7 +54,7 @@ def messages_body() -> bytes:
 
 def find_and_write(path: str, body: bytes) -> bytes:
     """As the edge does it, with pictures of 300 KB for those that came."""
-    found = find(path, body)
+    found = EDGE.find(path, body)
     assert found
     places = found.body.places(part.source for part in found.parts)
     return found.body.splice(dict.fromkeys(places.values(), b'"%s"' % (b"A" * 400000)))

@@ -45,7 +45,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from vlm_edge import Edge, EdgeMiddleware, Settings, Size
-from vlm_edge.decision import find
 from vlm_edge.plan import Limits
 from vlm_edge.requests.body import Raw
 from vlm_edge.workers import WorkerSettings
@@ -259,7 +258,7 @@ async def longest_stall(app: ASGIApp, body: bytes) -> float:
 
 
 def only_decide(edge: Edge, body: Raw) -> None:
-    found = find(CHAT_PATH, body)
+    found = edge.find(CHAT_PATH, body)
     assert found
     edge.decide(found)
 

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -8,14 +9,14 @@ from tests.samples import QWEN, TURNED, jpeg, png
 from vlm_edge import Edge
 
 
-def counted(*arguments: str | Path) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = orjson.loads(good(vlm_edge("tokens", *arguments, "--json")))
+def counted(*arguments: str | Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = orjson.loads(good(vlm_edge("tokens", *arguments, "--json")))
     return rows
 
 
 def test_sizes_and_files_are_counted_as_they_are_and_by_profile() -> None:
     """Qwen2.5-VL: cells of 28 pixels, sides rounded to them."""
-    [size, file] = counted(QWEN, "4032x3024", TURNED)
+    size, file, _ = counted(QWEN, "4032x3024", TURNED)
     profiles = {"document": 73 * 55, "invoice": 45 * 34, "standard": 36 * 27, "thumbnail": 16 * 12}
     assert size == {"picture": "4032x3024", "size": [4032, 3024], "tokens": 144 * 108, "profiles": profiles}
     assert file["size"] == [1800, 1200]  # upright
@@ -32,7 +33,6 @@ def test_the_settings_file_may_say_how_a_model_counts(tmp_path: Path) -> None:
     file.write_text('[models.ours]\nfamily = "qwen3_vl"\n[profiles.tiny]\nmax_side = 512\n')
     [row] = counted("ours", "1280x960", "--config", file)
     assert row["tokens"] == 40 * 30
-    assert isinstance(row["profiles"], dict)
     assert row["profiles"]["tiny"] == 16 * 12
 
 
@@ -83,10 +83,55 @@ def test_what_is_not_exact_is_marked(tmp_path: Path) -> None:
 
 
 def test_pictures_of_one_prompt_are_counted_together() -> None:
-    """DeepSeek-VL2 sees every picture in one tile from the third on, for 421 tokens; the standard profile included."""
-    text = good(vlm_edge("tokens", "deepseek-ai/deepseek-vl2", *["1024x1024"] * 2, "1000x1000", "800x800"))
+    """DeepSeek-VL2 sees every picture in one tile from the third on, for 421 tokens."""
+    sizes = ["1024x1024", "1024x1024", "1000x1000", "800x800"]
+    *each, together = counted("deepseek-ai/deepseek-vl2", *sizes)
+    assert [row["picture"] for row in each] == sizes
+    assert min(row["tokens"] for row in each) > 421
+    assert together["tokens"] == 4 * 421
+    assert together["profiles"] == dict.fromkeys(("document", "invoice", "standard", "thumbnail"), 4 * 421)
+    text = good(vlm_edge("tokens", "deepseek-ai/deepseek-vl2", *sizes))
     assert "together" in text
-    assert f"{3 * 421:,}" in text
+    assert f"{4 * 421:,}" in text
+
+
+def test_one_picture_needs_no_sum() -> None:
+    assert [row["picture"] for row in counted(QWEN, "640x480")] == ["640x480"]
+
+
+def test_what_a_limit_refuses_together_has_no_number(tmp_path: Path) -> None:
+    """Two phone photos are 2 x 36 x 27 tokens under standard, and 2 x 16 x 12 as thumbnails."""
+    file = tmp_path / "edge.toml"
+    file.write_text("[limits]\nmax_request_tokens = 1000\n")
+    first, _, together = counted(QWEN, "4032x3024", "4032x3024", "--config", file)
+    assert (first["profiles"]["standard"], first["profiles"]["thumbnail"]) == (36 * 27, 16 * 12)
+    assert (together["profiles"]["standard"], together["profiles"]["thumbnail"]) == (None, 2 * 16 * 12)
+
+
+def test_a_budget_that_fits_is_kept_by_all_together(tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text('[limits]\nmax_request_tokens = 1000\n[budget]\non_exceed = "fit"\n')
+    *_, together = counted(QWEN, "4032x3024", "4032x3024", "--config", file)
+    assert 900 < together["profiles"]["standard"] <= 1000
+
+
+@pytest.mark.parametrize("on_exceed", ["refuse", "fit"])
+def test_a_size_costs_what_a_file_of_it_costs(tmp_path: Path, on_exceed: str) -> None:
+    config, file = tmp_path / "edge.toml", tmp_path / "a.jpg"
+    config.write_text(f'[limits]\nmax_image_tokens = 500\n[budget]\non_exceed = "{on_exceed}"\n')
+    file.write_bytes(jpeg(1536, 1024))
+    size, read, _ = counted(QWEN, "1536x1024", file, "--config", config)
+    assert size["profiles"] == read["profiles"]
+    assert (read["profiles"]["standard"] is None) == (on_exceed == "refuse")
+
+
+def test_a_folder_that_is_no_checkpoint_stands_for_nothing(tmp_path: Path) -> None:
+    told(vlm_edge("tokens", tmp_path, "1x1"), 2, "no family is known")
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    told(vlm_edge("tokens", tmp_path, "1x1"), 2, "no family is known")
+    served = tmp_path / "Qwen2.5-VL-7B-Instruct"  # where the name tells the family
+    served.mkdir()
+    assert counted(served, "280x280")[0]["tokens"] == 100
 
 
 def test_a_checkpoint_is_counted_by_its_own_numbers(tmp_path: Path) -> None:
@@ -108,7 +153,6 @@ def test_a_file_costs_what_its_picture_will(tmp_path: Path) -> None:
     file = tmp_path / "a.png"
     file.write_bytes(png(154, 341, "RGBA"))
     [row] = counted(QWEN, file)
-    assert isinstance(row["profiles"], dict)
     for name, cost in row["profiles"].items():
         assert cost == Edge().picture(file.read_bytes(), profile=name, model=QWEN).tokens
 

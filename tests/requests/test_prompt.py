@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlm_edge.requests.endpoints import ENDPOINTS
-from vlm_edge.requests.prompt import PROMPTS, Prompt, prompts, without_media
+from vlm_edge.requests.prompt import PROMPTS, Prompt, prompts, question, without_media
 from vlm_edge.tokens.text import bound
 
 CHAT = "/v1/chat/completions"
@@ -38,7 +38,6 @@ def test_texts_are_parts_and_media_are_bare() -> None:
     "part",
     [
         PICTURE,
-        {"type": "input_image", "image_url": "data:,", "detail": "auto"},
         {"image_url": "data:,"},
         {"type": "text", "text": "hi", "uuid": "u", "image_url": "data:,"},
         {"type": "weird", "uuid": "u", "image_url": "data:,"},
@@ -46,6 +45,15 @@ def test_texts_are_parts_and_media_are_bare() -> None:
 )
 def test_a_picture_is_one_in_every_dress(part: dict[str, Any]) -> None:
     assert chat(user(part)).messages[0]["content"] == [IMAGE]
+
+
+def test_the_template_sees_what_else_a_part_holds() -> None:
+    picture = {"type": "input_image", "image_url": "data:,", "detail": "auto"}
+    prompt = chat(user(picture, {**TEXT, "cache_control": {"type": "ephemeral"}}))
+    assert prompt.messages[0]["content"] == [
+        {"type": "image", "detail": "auto"},
+        {**TEXT, "cache_control": {"type": "ephemeral"}},
+    ]
 
 
 @pytest.mark.parametrize("kind", ["text", "input_text", "output_text", "refusal", "thinking"])
@@ -101,11 +109,13 @@ def test_variables_of_the_template_are_kept() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        {"messages": [user(TEXT)], "tools": [{"type": "function"}]},
+        {"messages": [user(TEXT)], "tools": [{"type": "custom"}]},
+        {"messages": [user(TEXT)], "tools": [{"function": {"name": "f"}}], "tool_choice": "none"},
+        {"messages": [user(TEXT)], "truncate_prompt_tokens": 5},
         {"messages": [user(TEXT)], "chat_template": "{{ 1 }}"},
         {"messages": [user(TEXT)], "continue_final_message": True},
         {"messages": [user(TEXT)], "add_special_tokens": True},
-        {"messages": [{"role": "developer", "content": "hi"}]},
+        {"messages": [{"role": "developer", "content": "hi", "tools": [{}]}]},
         {"messages": [user({"type": "hologram"})]},
         {"messages": [user({"type": "input_audio", "input_audio": {}})]},
         {"messages": [{"role": "system", "content": "x-anthropic-billing-header: 1\nhi"}]},
@@ -147,10 +157,51 @@ def test_empty_texts_of_anthropic_are_left_out_and_messages_of_nothing_else() ->
     assert prompt.messages == [user(TEXT)]
 
 
-def test_a_tool_of_anthropic_is_bounded_and_not_counted() -> None:
-    (prompt,) = prompts("/v1/messages", {"messages": [user({"type": "tool_result", "content": "a long result"})]})
+def test_calls_and_answers_of_tools_in_messages_of_anthropic_are_those_of_a_chat() -> None:
+    """As vLLM makes them: a call in the assistant's message, the answer in one of its own, its pictures in another."""
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    call = {"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [TEXT, {"type": "image", "source": source}]}
+    said = [{"type": "thinking", "thinking": "hm", "signature": "s"}, call]
+    body = {"messages": [{"role": "assistant", "content": said}, user(result, TEXT)], "max_tokens": 5}
+    (prompt,) = prompts("/v1/messages", {**body, "tools": [{"name": "f", "input_schema": {}}]})
+    assert [message["role"] for message in prompt.messages] == ["assistant", "tool", "user", "user"]
+    assert prompt.messages[0]["tool_calls"][0]["function"] == {"arguments": {"a": 1}, "name": "f"}
+    assert prompt.messages[0]["reasoning"] == "hm"
+    assert prompt.messages[1] == {"role": "tool", "tool_call_id": "1", "content": [TEXT]}
+    assert prompt.messages[2:] == [user(IMAGE), user(TEXT)]
+    function = {"name": "f", "description": None, "parameters": {"type": "object"}}
+    assert (prompt.extra["tools"], prompt.exact) == ([{"type": "function", "function": function}], True)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"thinking": {"type": "disabled"}},
+        {"tool_choice": {"type": "none"}},
+        {"system": "x-anthropic-billing-header: 1"},
+        {"messages": [{"role": "system", "content": "a long text"}]},
+        {"messages": [user({"type": "document", "title": "a long text"})]},
+    ],
+)
+def test_what_depends_on_the_server_of_a_message_of_anthropic_is_bounded(fields: dict[str, Any]) -> None:
+    (prompt,) = prompts("/v1/messages", {"messages": [user({"type": "text", "text": "a long text"})], **fields})
     assert not prompt.exact
-    assert "a long result" in prompt.messages[0]["content"][0]["text"]
+    assert "a long text" in prompt.messages[-1]["content"][0]["text"]
+
+
+def test_an_effort_asks_for_thinking() -> None:
+    assert chat(user(TEXT), reasoning_effort="low").extra["enable_thinking"] is True
+    assert chat(user(TEXT), reasoning_effort="none").extra["enable_thinking"] is False
+    (prompt,) = prompts("/v1/responses", {"input": "hi", "reasoning": {"effort": "low"}})
+    assert prompt.extra["enable_thinking"] is True
+
+
+def test_tools_are_shown_as_the_server_writes_them_out() -> None:
+    prompt = chat(user(TEXT), tools=[{"function": {"parameters": {}, "name": "f", "more": 1}, "type": "function"}])
+    (tool,) = prompt.extra["tools"]
+    assert list(tool["function"].items()) == [("name", "f"), ("description", None), ("parameters", {})]
+    assert prompt.exact
 
 
 def test_a_response_is_a_chat() -> None:
@@ -164,14 +215,38 @@ def test_a_response_is_a_chat() -> None:
     assert plain.messages == [user(TEXT)]
 
 
-def test_the_output_of_a_tool_in_a_response_is_bounded() -> None:
-    output = {
-        "type": "function_call_output",
-        "call_id": "1",
-        "output": [{"type": "input_image", "image_url": "data:,"}],
+def test_calls_in_a_response_belong_to_the_assistants_message() -> None:
+    picture = {"type": "input_image", "image_url": "data:,"}
+    call = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "1", "output": [picture]}
+    said = {
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "hi"}, {"type": "output_text", "text": "-"}],
     }
-    (prompt,) = prompts("/v1/responses", {"input": [output]})
-    assert (prompt.exact, prompt.media) == (False, 1)
+    (prompt,) = prompts("/v1/responses", {"input": [said, call, call, output]})
+    assert [message["role"] for message in prompt.messages] == ["assistant", "tool"]
+    assert (prompt.messages[0]["content"], len(prompt.messages[0]["tool_calls"])) == ([TEXT], 2)
+    assert (prompt.exact, prompt.media) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"truncation": "auto"},
+        {"tools": [{"type": "web_search"}]},
+        {"input": [{"type": "computer_call", "text": "a long text"}]},
+        {"input": [{"role": "assistant", "status": "incomplete", "content": "a long text"}]},
+    ],
+)
+def test_what_depends_on_the_server_of_a_response_is_bounded(fields: dict[str, Any]) -> None:
+    (prompt,) = prompts("/v1/responses", {"input": "a long text", **fields})
+    assert not prompt.exact
+    assert "a long text" in prompt.messages[-1]["content"][0]["text"]
+
+
+def test_several_conversations_to_embed_are_a_prompt_each() -> None:
+    found = prompts("/v1/embeddings", {"messages": [[user(TEXT)], [user(PICTURE)]]})
+    assert [prompt.media for prompt in found] == [0, 1]
 
 
 @pytest.mark.parametrize("path", ["/score", "/v2/embed", "/inference/v1/generate", "/v1/completions"])
@@ -182,6 +257,16 @@ def test_nothing_is_said_of_prompts_that_are_made_otherwise(path: str) -> None:
 
 def test_a_placeholder_stands_for_each_medium() -> None:
     assert without_media(chat(user(TEXT, PICTURE)), "<image>") == [user(TEXT, {"type": "text", "text": "<image>"})]
+
+
+def test_what_a_server_is_asked_for_is_a_request_that_makes_the_same_prompt() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    fields: dict[str, Any] = {"tools": [{"type": "function", "function": {"name": "f"}}], "reasoning_effort": "low"}
+    prompt = chat(user(TEXT, PICTURE), {"role": "assistant", "tool_calls": [call]}, **fields)
+    messages, asked = question(prompt, PICTURE)
+    assert asked["chat_template_kwargs"] == {"reasoning_effort": "low", "enable_thinking": True}
+    (again,) = prompts("/tokenize", {"messages": messages, **asked})
+    assert (again.messages, again.extra) == (prompt.messages, prompt.extra)
 
 
 json = st.recursive(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, settings
@@ -88,6 +89,25 @@ def test_special_tokens_are_known_by_name() -> None:
     assert tokenizer.count([user(TEXT)]) == 2
 
 
+def test_more_special_tokens_are_known_by_name_too() -> None:
+    config = {"extra_special_tokens": {"image_token": "<|image_pad|>"}}
+    assert Tokenizer(bytewise(), config, "{{ image_token }}", QWEN).count([user(TEXT)]) == 1
+
+
+def test_a_text_is_counted_whole_whatever_its_file_says_of_cutting_and_filling() -> None:
+    encoder = Encoder.from_str(bytewise().decode())
+    encoder.enable_truncation(4)
+    encoder.enable_padding(length=64)
+    tokenizer = Tokenizer(encoder.to_str().encode(), {}, "{{ messages[0].content }}", QWEN)
+    assert tokenizer.count([user({"type": "text", "text": "x" * 10})]) == 10
+
+
+def test_tools_are_not_counted_where_the_tokenizer_has_another_template() -> None:
+    tokenizer = Tokenizer(bytewise(), {"chat_template": "{{ tools }}"}, IN_PARTS, QWEN)
+    assert tokenizer.count([user(TEXT)], {"tools": [{}]}) is None
+    assert tokenizer.count([user(TEXT)]) is not None
+
+
 # Templates
 
 
@@ -97,6 +117,18 @@ def test_a_template_without_a_loop_over_parts_gets_one_text_with_placeholders_be
     assert template.render([user(TEXT, IMAGE, {"type": "text", "text": "you"}, IMAGE)], {}) == (
         "[user]<image>\n<image>\nhi\nyou"
     )
+
+
+def test_what_is_empty_takes_no_line_in_one_piece() -> None:
+    empty = {"type": "text", "text": ""}
+    assert Template(IN_ONE_PIECE, "<image>").render([user(empty, TEXT, empty)], {}) == "[user]hi"
+
+
+def test_a_developer_that_the_template_does_not_know_speaks_for_the_system() -> None:
+    said = [{"role": role, "content": [{"type": "text", "text": role}]} for role in ("system", "user", "developer")]
+    assert Template(IN_ONE_PIECE, "").render(said, {}) == "[system]system\n\ndeveloper[user]user"
+    knowing = IN_ONE_PIECE + "{{ 'developer' }}"
+    assert Template(knowing, "").render(said[2:], {}) == "[developer]developerdeveloper"
 
 
 def test_a_placeholder_that_the_text_has_is_not_written_again() -> None:
@@ -121,6 +153,8 @@ def test_a_placeholder_that_the_text_has_is_not_written_again() -> None:
             True,
         ),
         ("{% macro say(x) %}{{ x }}{% endmacro %}" + SAYING, False),
+        ("{% for m in messages %}{% for a, b in m.content %}{% endfor %}{% endfor %}", False),
+        ("{% set ns.l = messages %}{% for m in messages %}{% for c in m.content %}{% endfor %}{% endfor %}", False),
         ("{% for t in tools %}{% for c in t.content %}{{ c }}{% endfor %}{% endfor %}", False),
     ],
 )
@@ -153,6 +187,13 @@ def test_no_prompt_has_more_tokens_than_its_bound(written: Sequence[str], opens:
     messages = [user({"type": "text", "text": text}) for text in written]
     count = BYTEWISE.count(messages, extra)
     assert count is None or count <= bound(messages, extra)
+
+
+@given(st.text(st.characters(categories=["Mn", "Lo", "Lu", "Ll", "So"]), max_size=12))
+def test_composed_text_is_below_the_bound_too(text: str) -> None:
+    """Tokenizers that compose text first, as Qwen's, see these bytes."""
+    plain = bound([user({"type": "text", "text": ""})])
+    assert len(normalize("NFC", text).encode()) <= bound([user({"type": "text", "text": text})]) - plain
 
 
 BYTEWISE = Tokenizer(bytewise(), {}, IN_PARTS, QWEN)

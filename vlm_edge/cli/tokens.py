@@ -1,7 +1,7 @@
 """vlm-edge tokens: what pictures cost a model."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +14,12 @@ from rich.table import Table
 from vlm_edge.checkpoint import folder_of
 from vlm_edge.cli import options
 from vlm_edge.edge import Edge
-from vlm_edge.errors import EdgeError
+from vlm_edge.errors import ConfigError, EdgeError
 from vlm_edge.estimate import Cost
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import Probe
 from vlm_edge.models import ModelSettings
-from vlm_edge.plan import Certainty, Subject, plan
+from vlm_edge.plan import Certainty, PicturePlan, Plan, Subject, check_budget, fitted, native_size, plan
 from vlm_edge.settings import Settings
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model name, family, or folder of a checkpoint.")]
@@ -34,110 +34,159 @@ MARKS: dict[Certainty, str] = {"exact": "", "estimate": "≈", "at most": "≤"}
 
 _SIZE = re.compile(r"(\d{1,9})x(\d{1,9})")
 
+# By profile: a picture, or the pages of a document, as they would be sent; or why they are refused.
+Planned = Mapping[str, Sequence[PicturePlan] | EdgeError]
+
 
 def command(
     model: ModelName, pictures: Pictures = None, config: options.Config = None, as_json: options.Json = False
 ) -> None:
-    """Count the vision tokens of pictures, as they are and as each profile would send them."""
+    """Count the vision tokens of pictures, as they are and as each profile would send them; and of all in one prompt."""
     edge = Edge(_knowing(options.load(config), model))
     certainty = edge.models.get(model).model.certainty
-    costs = {name: _costs(name, model, edge) for name in pictures or COMMON_SIZES}
-    rows = [_row(name, found, certainty) for name, found in costs.items()]
+    rows = list(_rows(pictures or COMMON_SIZES, model, edge, certainty))
     if as_json:
         typer.echo(orjson.dumps(rows))
     else:
-        _print(rows, _together(costs, model, edge), list(edge.settings.profiles), MARKS[certainty])
+        _print(rows, list(edge.settings.profiles), MARKS[certainty])
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 
 
 def _knowing(settings: Settings, model: str) -> Settings:
     """The settings, with an entry for a checkpoint that is named by its folder; a model of no family is an error."""
-    entry = {model: ModelSettings(checkpoint=model)} if model not in settings.models and folder_of(model) else {}
+    entry = {model: ModelSettings(checkpoint=model)} if model not in settings.models and _is_checkpoint(model) else {}
     unknown = "refuse" if settings.unknown_models == "estimate" else settings.unknown_models
-    return msgspec.structs.replace(settings, models=settings.models | entry, unknown_models=unknown)
+    try:
+        return msgspec.structs.replace(settings, models=settings.models | entry, unknown_models=unknown)
+    except ValueError as error:  # the checkpoint is damaged, or of no family
+        raise ConfigError(f"{error}") from None
 
 
-def _costs(name: str, model: str, edge: Edge) -> Mapping[str, Sequence[Cost] | EdgeError]:
-    """What becomes of a picture, or of the pages of a document, under each profile; or why it is refused."""
-    costs = dict[str, Sequence[Cost] | EdgeError]()
+def _is_checkpoint(model: str) -> bool:
+    """Any other folder may be called like a family, or stand in the path of a served name."""
+    folder = folder_of(model)
+    return folder is not None and (folder / "config.json").is_file()
+
+
+# Planning
+
+
+def _planned(name: str, model: str, edge: Edge) -> Planned:
+    planned = dict[str, Sequence[PicturePlan] | EdgeError]()
     for profile in edge.settings.profiles:
         try:
-            costs[profile] = _cost(name, profile, model, edge)
+            planned[profile] = _pages(name, profile, model, edge)
         except EdgeError as error:
-            costs[profile] = error
-    return costs
+            planned[profile] = error
+    return planned
 
 
-def _cost(name: str, profile: str, model: str, edge: Edge) -> Sequence[Cost]:
-    """Of the pages of a file; or of a plain JPEG of that size."""
+def _pages(name: str, profile: str, model: str, edge: Edge) -> Sequence[PicturePlan]:
+    """Of a file; or of a plain JPEG of that size."""
     if match := _SIZE.fullmatch(name):
-        return _of_sizes([Size(int(match[1]), int(match[2]))], profile, model, edge)
+        probe = _jpeg(Size(int(match[1]), int(match[2])))
+        return _request([Subject(name, [probe])], profile, model, edge).pictures
     try:
-        return [Cost.of(one) for one in edge.plan_pages(Path(name).read_bytes(), profile, model)]
+        return edge.plan_pages(Path(name).read_bytes(), profile, model)
     except OSError as error:
         raise EdgeError(f"{error.strerror}") from None
 
 
-def _of_sizes(sizes: Sequence[Size], profile: str, model: str, edge: Edge) -> Sequence[Cost]:
-    """Of plain JPEGs in one prompt."""
-    if any(not size.short for size in sizes):
+def _jpeg(size: Size) -> Probe:
+    if not size.short:
         raise EdgeError("a side must have at least one pixel")
-    probes = [Probe(media_type="image/jpeg", size=size, file_bytes=0, srgb=True) for size in sizes]
-    subjects = [Subject(f"{probe.size}", [probe]) for probe in probes]
-    settings = edge.settings
-    made = plan(subjects, settings.profiles[profile], edge.models.get(model).model, settings.limits)
-    return [Cost.of(one) for one in made.pictures]
+    return Probe(media_type="image/jpeg", size=size, file_bytes=0, srgb=True)
 
 
-def _row(name: str, costs: Mapping[str, Sequence[Cost] | EdgeError], certainty: Certainty) -> dict[str, Any]:
+def _request(subjects: Sequence[Subject], profile: str, model: str, edge: Edge) -> Plan:
+    """One prompt, as it would pass without text."""
+    settings, served, chosen = edge.settings, edge.models.get(model).model, edge.settings.profiles[profile]
+    made = plan(subjects, chosen, served, settings.limits)
+    if settings.budget.on_exceed == "fit":
+        made = fitted(made, chosen, served.rule, settings.limits)
+    check_budget(made, settings.limits)
+    return made
+
+
+# Rows
+
+
+def _rows(names: Sequence[str], model: str, edge: Edge, certainty: Certainty) -> Iterator[dict[str, Any]]:
+    """One a picture, and one for all of them, unless one has no number."""
+    mark = {} if certainty == "exact" else {"certainty": certainty}
+    planned = [_planned(name, model, edge) for name in names]
+    rows = [_row(name, one) for name, one in zip(names, planned, strict=True)]
+    yield from (row if "error" in row else row | mark for row in rows)
+    if len(rows) > 1 and not any("error" in row for row in rows):
+        yield _together(planned, model, edge) | mark
+
+
+def _row(name: str, planned: Planned) -> dict[str, Any]:
     """A profile that refuses has no number; a picture that all of them refuse is an error."""
-    taken = {profile: found for profile, found in costs.items() if not isinstance(found, EdgeError)}
-    if not taken:
-        return {"picture": name, "error": next(str(error) for error in costs.values())}
-    as_it_is = max(taken.values(), key=len)
+    costs = {profile: [Cost.of(page) for page in pages] for profile, pages in _taken(planned).items()}
+    if not costs:
+        return {"picture": name, "error": next(str(error) for error in planned.values())}
+    as_it_is = max(costs.values(), key=len)
     return {
         "picture": name,
         "size": list(as_it_is[0].size_before),
         **({"pages": as_it_is[0].pages} if as_it_is[0].pages > 1 else {}),
-        "tokens": sum(one.tokens_before for one in as_it_is),
-        "profiles": {profile: _sum(taken.get(profile)) for profile in costs},
-        **({} if certainty == "exact" else {"certainty": certainty}),
+        "tokens": sum(cost.tokens_before for cost in as_it_is),
+        "profiles": {
+            profile: sum(cost.tokens for cost in costs[profile]) if profile in costs else None for profile in planned
+        },
     }
 
 
-def _sum(costs: Sequence[Cost] | None) -> int | None:
-    return sum(one.tokens for one in costs) if costs else None
+def _taken(planned: Planned) -> Mapping[str, Sequence[PicturePlan]]:
+    return {profile: pages for profile, pages in planned.items() if not isinstance(pages, EdgeError)}
 
 
-def _together(
-    costs: Mapping[str, Mapping[str, Sequence[Cost] | EdgeError]], model: str, edge: Edge
-) -> dict[str, int | None]:
-    """All of them in one prompt: some models count a picture by the others beside it."""
-    rule, sums = edge.models.get(model).model.rule, dict[str, int | None]()
-    for profile in edge.settings.profiles:
-        found = [pages for one in costs.values() if not isinstance(pages := one[profile], EdgeError)]
-        sizes = [one.size for pages in found for one in pages]
-        try:
-            sums[profile] = sum(rule.images(sizes)) if len(found) == len(costs) else None
-        except EdgeError:
-            sums[profile] = None
-    return sums
+def _together(planned: Sequence[Planned], model: str, edge: Edge) -> dict[str, Any]:
+    """All of them in one prompt: some models count a picture by the others beside it, and a request has its limits."""
+    sizes = [size for one in planned for size in _native_sizes(_taken(one), edge)]
+    return {
+        "picture": "together",
+        "tokens": sum(edge.models.get(model).model.rule.images(sizes)),
+        "profiles": {profile: _sum(planned, profile, model, edge) for profile in edge.settings.profiles},
+    }
 
 
-def _print(rows: Sequence[dict[str, Any]], together: dict[str, int | None], profiles: list[str], mark: str) -> None:
+def _native_sizes(taken: Mapping[str, Sequence[PicturePlan]], edge: Edge) -> Sequence[Size]:
+    """Of the pages as they are, under the profile that takes most of them."""
+    profile, pages = max(taken.items(), key=lambda one: len(one[1]))
+    return [native_size(page.probe, edge.settings.profiles[profile]) for page in pages]
+
+
+def _sum(planned: Sequence[Planned], profile: str, model: str, edge: Edge) -> int | None:
+    """None where the profile refuses one of them, or a limit all of them."""
+    media = [_taken(one).get(profile) for one in planned]
+    subjects = [Subject("", [page.probe for page in pages]) for pages in media if pages]
+    try:
+        return _request(subjects, profile, model, edge).tokens if len(subjects) == len(media) else None
+    except EdgeError:
+        return None
+
+
+# The table
+
+
+def _print(rows: Sequence[dict[str, Any]], profiles: Sequence[str], mark: str) -> None:
     table = Table("picture", "size", "as it is", *profiles)
     for row in rows:
         if "error" in row:
             table.add_row(escape(row["picture"]), f"[red]{escape(row['error'])}")
         else:
-            name = row["picture"] + (f", {row['pages']} pages" if "pages" in row else "")
-            as_it_is = f"{mark}{row['tokens']:,}"
-            table.add_row(escape(name), f"{Size(*row['size'])}", as_it_is, *_cells(row["profiles"], mark))
-    if len(rows) > 1:
-        table.add_row("together", "", "", *_cells(together, mark), style="bold")
+            costs = [_cell(cost, mark) for cost in (row["tokens"], *row["profiles"].values())]
+            table.add_row(*_named(row), *costs, style="" if "size" in row else "bold")
     options.console().print(table)
 
 
-def _cells(costs: Mapping[str, int | None], mark: str) -> list[str]:
-    return ["refused" if cost is None else f"{mark}{cost:,}" for cost in costs.values()]
+def _named(row: Mapping[str, Any]) -> tuple[str, str]:
+    pages = f", {row['pages']} pages" if "pages" in row else ""
+    return escape(row["picture"] + pages), f"{Size(*row['size'])}" if "size" in row else ""
+
+
+def _cell(cost: int | None, mark: str) -> str:
+    return "refused" if cost is None else f"{mark}{cost:,}"

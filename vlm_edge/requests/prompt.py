@@ -1,35 +1,35 @@
 """
 Prompt: a conversation as the chat template of its model gets it, each medium a bare `{"type": "image"}`.
 
-After vLLM's own conversion (renderers/chat_utils, entrypoints/anthropic, entrypoints/openai/responses). What that does
-beyond this is left out, and the prompt says so: its text can then be bounded, and not counted.
+After vLLM's own conversion (renderers/chat_utils, openai/chat_completion/protocol). What that does beyond this is left
+out, and the prompt says so: its text can then be bounded, and not counted.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from vlm_edge.requests.as_chat import BILLING, Chat, of_anthropic, of_response
 from vlm_edge.requests.part import MEDIA_KEYS, TEXT_TYPES, media_key
 
 Message = dict[str, Any]
 
-# What a template may be given besides the messages.
-VARIABLES = ("documents", "reasoning_effort", "tools", "functions")
 # Settings of a request under which its server builds the prompt in a way of its own.
-OWN_WAYS = (
-    "chat_template",
-    "continue_final_message",
-    "add_special_tokens",
-    "tools",
-    "functions",
-    "thinking",
-    "reasoning",
-)
+OWN_WAYS = ("chat_template", "continue_final_message", "add_special_tokens", "truncate_prompt_tokens", "functions")
+
+# What a function of a tool is told of it, in this order.
+FUNCTION_KEYS = ("name", "description", "parameters", "strict", "defer_loading")
+REQUIRED_KEYS = FUNCTION_KEYS[:3]
+
+# Variables of the template that are fields of a request to /tokenize.
+ASKED = ("add_generation_prompt", "tools")
 
 TEXT_KEYS = {"refusal": "refusal", "thinking": "thinking"}
-CHAT_ROLES = frozenset({"system", "user", "assistant", "tool"})
+
+# What a part may hold by its type; the template sees what it holds besides.
+PART_KEYS = frozenset(("type", "text", "uuid", "data", "file", "refusal", "thinking", "closed", "name", *MEDIA_KEYS))
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,73 +68,174 @@ def without_media(prompt: Prompt, placeholder: str) -> Sequence[Message]:
     ]
 
 
+def question(prompt: Prompt, medium: Message) -> tuple[Sequence[Message], Mapping[str, Any]]:
+    """What to ask a server's /tokenize for its tokens: messages, with this part for each medium, and other fields."""
+    fields = {name: value for name, value in prompt.extra.items() if name in ASKED}
+    variables = {name: value for name, value in prompt.extra.items() if name not in ASKED}
+    return [_asked(message, medium) for message in prompt.messages], {**fields, "chat_template_kwargs": variables}
+
+
+def _asked(message: Message, medium: Message) -> Message:
+    parts = [part if part["type"] == "text" else {**part, **medium} for part in _parts(message)]
+    calls = {"tool_calls": list(map(_written, message["tool_calls"]))} if "tool_calls" in message else {}
+    return {**message, "content": parts, **calls}
+
+
+def _written(call: Message) -> Message:
+    """A call as clients write it."""
+    return {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+
+
 def _parts(message: Message) -> Sequence[Message]:
     content = message.get("content")
     return content if isinstance(content, list) else ()
 
 
-# Chat
+# Requests
 
 
-def _chat(body: Mapping[str, Any], *, generates: bool = True, opens: bool = True) -> Sequence[Prompt]:
-    return [_conversation(body["messages"], body, generates=generates, opens=opens)] if "messages" in body else ()
+def _chat(body: Mapping[str, Any]) -> Sequence[Prompt]:
+    return [_generating(_read(body["messages"]), body)] if "messages" in body else ()
 
 
 def _batch(body: Mapping[str, Any]) -> Sequence[Prompt]:
-    return [_conversation(messages, body) for messages in body["messages"]]
+    return [_generating(_read(messages), body) for messages in body["messages"]]
 
 
 def _tokenize(body: Mapping[str, Any]) -> Sequence[Prompt]:
-    return _chat(body, generates=False)
+    if "messages" not in body:
+        return ()
+    extra = {**_opening(body, opens=True), **_tools(body)}
+    return [_conversation(_read(body["messages"]), body, extra, generates=False)]
 
 
 def _embed(body: Mapping[str, Any]) -> Sequence[Prompt]:
-    return _chat(body, generates=False, opens=False)
+    if "messages" not in body:
+        return ()
+    messages, extra = body["messages"], _opening(body, opens=False)
+    several = bool(messages) and isinstance(messages[0], list)
+    return [_conversation(_read(one), body, extra, generates=False) for one in (messages if several else [messages])]
+
+
+def _anthropic(body: Mapping[str, Any]) -> Sequence[Prompt]:
+    made = of_anthropic(body)
+    return [_of(made, _read(made.body["messages"]))]
+
+
+def _anthropic_count(body: Mapping[str, Any]) -> Sequence[Prompt]:
+    return [msgspec.structs.replace(prompt, generates=False) for prompt in _anthropic(body)]
+
+
+def _responses(body: Mapping[str, Any]) -> Sequence[Prompt]:
+    made = of_response(body)
+    return [_of(made, made.body["messages"])]
+
+
+def _of(chat: Chat, messages: Sequence[Message]) -> Prompt:
+    made = _generating(messages, chat.body)
+    return msgspec.structs.replace(made, exact=made.exact and chat.exact)
+
+
+def _line(line: Mapping[str, Any]) -> Sequence[Prompt]:
+    """Of a file for `vllm run-batch`."""
+    return prompts(line["url"], line["body"])
+
+
+def _generating(messages: Sequence[Message], body: Mapping[str, Any]) -> Prompt:
+    asked = body.get("max_completion_tokens") or body.get("max_tokens")
+    extra = {**_opening(body, opens=True), **_efforts(body), **_tools(body)}
+    made = _conversation(list(map(_renamed, messages)), body, extra)
+    return msgspec.structs.replace(made, output_tokens=asked if isinstance(asked, int) else None)
+
+
+def _read(messages: Sequence[Message]) -> Sequence[Message]:
+    return list(map(_as_read, messages))
+
+
+def _as_read(message: Message) -> Message:
+    """With what its server keeps of calls, in its order."""
+    calls = message.get("tool_calls")
+    return {**message, "tool_calls": list(map(_call_as_read, calls))} if calls else message
+
+
+def _call_as_read(call: Message) -> Message:
+    kept: Message = {key: call[key] for key in ("id", "function", "type") if key in call}
+    function = {key: call["function"][key] for key in ("arguments", "name") if key in call["function"]}
+    return {**kept, "function": function}
+
+
+def _renamed(message: Message) -> Message:
+    """With `reasoning` by its one name."""
+    old = message.get("reasoning_content")
+    return message if old is None or message.get("reasoning") is not None else {**message, "reasoning": old}
 
 
 def _conversation(
-    messages: Sequence[Message], body: Mapping[str, Any], *, generates: bool = True, opens: bool = True
+    messages: Sequence[Message], body: Mapping[str, Any], extra: Mapping[str, Any], *, generates: bool = True
 ) -> Prompt:
-    """opens: whether a turn of the assistant is begun behind the messages."""
     plain = [_message(message) for message in messages]
-    asked = body.get("max_completion_tokens") or body.get("max_tokens")
-    return Prompt(
-        messages=plain,
-        extra=_extra(body, opens=opens),
-        output_tokens=asked if isinstance(asked, int) else None,
-        generates=generates,
-        exact=_is_plain(body) and all(map(_is_exact, messages, plain)),
-    )
-
-
-def _extra(body: Mapping[str, Any], *, opens: bool) -> dict[str, Any]:
-    kwargs = body.get("chat_template_kwargs")
-    given = {name: body[name] for name in VARIABLES if body.get(name) is not None}
-    asked = body.get("add_generation_prompt")
-    return {  # in vLLM's order: what has a field of its own is not a variable
-        **(kwargs if isinstance(kwargs, dict) else {}),
-        "add_generation_prompt": opens if asked is None else bool(asked),
-        **given,
-    }
+    exact = _is_plain(body) and all(map(_is_exact, messages, plain))
+    return Prompt(messages=plain, extra=extra, generates=generates, exact=exact)
 
 
 def _is_plain(body: Mapping[str, Any]) -> bool:
-    return not any(body.get(key) for key in OWN_WAYS)
+    """Whether no field makes the prompt another; whether tools are shown that must not be called, is for the server."""
+    tools = body.get("tools") or ()
+    hidden = bool(tools) and body.get("tool_choice") == "none"
+    return not hidden and all(map(_is_tool, tools)) and not any(body.get(key) for key in OWN_WAYS)
+
+
+# Variables of the template
+
+
+def _opening(body: Mapping[str, Any], *, opens: bool) -> dict[str, Any]:
+    """opens: whether a turn of the assistant is begun behind the messages. A field of its own is no variable."""
+    kwargs, asked = body.get("chat_template_kwargs"), body.get("add_generation_prompt")
+    given = kwargs if isinstance(kwargs, dict) else {}
+    return {**given, "add_generation_prompt": opens if asked is None else bool(asked)}
+
+
+def _efforts(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Who asks for some effort, asks for thinking."""
+    named = {name: body[name] for name in ("documents", "reasoning_effort") if body.get(name) is not None}
+    if "reasoning_effort" in named and "enable_thinking" not in (body.get("chat_template_kwargs") or {}):
+        named["enable_thinking"] = named["reasoning_effort"] != "none"
+    return named
+
+
+def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
+    tools, functions = body.get("tools"), body.get("functions")
+    shown = {} if tools is None else {"tools": [_shown(tool) if _is_tool(tool) else tool for tool in tools]}
+    return {**shown, **({"functions": functions} if functions else {})}
+
+
+def _is_tool(tool: Any) -> bool:
+    return (
+        isinstance(tool, dict) and tool.get("type", "function") == "function" and isinstance(tool.get("function"), dict)
+    )
+
+
+def _shown(tool: Message) -> Message:
+    """As its server writes it out again."""
+    function = {"defer_loading": tool.get("defer_loading"), **tool["function"]}
+    shown = {key: function.get(key) for key in FUNCTION_KEYS if key in REQUIRED_KEYS or function.get(key) is not None}
+    deferred = {} if tool.get("defer_loading") is None else {"defer_loading": tool["defer_loading"]}
+    return {"type": "function", "function": shown, **deferred}
+
+
+# Messages
 
 
 def _message(message: Message) -> Message:
-    content = message.get("content")
-    made: Message = {"role": _name(message["role"])}
+    content, role = message.get("content"), _name(message["role"])
+    made: Message = {"role": role}
     if isinstance(content, str):
         made["content"] = [{"type": "text", "text": content}]
     else:
         made["content"] = [_part(part) for part in content or ()]
-    if message["role"] == "assistant":
-        made |= _said(message)
-    for name in ("name", "tool_call_id"):
-        if isinstance(message.get(name), str):
-            made[name] = message[name]
-    return made
+    if isinstance(message.get("name"), str):
+        made["name"] = message["name"]
+    return {**made, **_OF_ROLE[role](message)} if role in _OF_ROLE else made
 
 
 def _name(role: Any) -> str:
@@ -143,47 +244,78 @@ def _name(role: Any) -> str:
     return role
 
 
-def _said(message: Message) -> Message:
+def _of_assistant(message: Message) -> Message:
     """What an assistant's message may hold besides."""
     made: Message = {}
     if message.get("tool_calls"):
         made["tool_calls"] = [_call(call) for call in message["tool_calls"]]
-    reasoning = message.get("reasoning", message.get("reasoning_content"))
-    if reasoning is not None:
-        made["reasoning"] = made["reasoning_content"] = reasoning
+    if message.get("reasoning") is not None:
+        made["reasoning"] = made["reasoning_content"] = message["reasoning"]
     return made
+
+
+def _of_tool(message: Message) -> Message:
+    return {"tool_call_id": message["tool_call_id"]} if "tool_call_id" in message else {}
+
+
+def _of_developer(message: Message) -> Message:
+    return {"tools": message.get("tools")}
+
+
+_OF_ROLE: dict[str, Callable[[Message], Message]] = {
+    "assistant": _of_assistant,
+    "tool": _of_tool,
+    "developer": _of_developer,
+}
 
 
 def _call(call: Message) -> Message:
     """Templates want the arguments as an object."""
-    arguments = call["function"].get("arguments")
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": _arguments(function.get("arguments"))}}
+
+
+def _arguments(text: Any) -> Message:
     try:
-        parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
+        parsed = json.loads(text) if isinstance(text, str) else text
     except ValueError:
-        parsed = None
-    return {**call, "function": {**call["function"], "arguments": parsed if isinstance(parsed, dict) else {}}}
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _part(part: Any) -> Message:
     if isinstance(part, str):
         return {"type": "text", "text": part}
+    more = {name: value for name, value in part.items() if name not in PART_KEYS}
     key = media_key(part, part.get("uuid"))
     if key is not None:
-        return {"type": MEDIA_KEYS[key][0]}
+        return {"type": MEDIA_KEYS[key][0], **more}
     kind = part.get("type", "text")
     text = part.get(TEXT_KEYS.get(kind, "text"))
-    return {"type": "text", "text": text if isinstance(text, str) else json.dumps(part, ensure_ascii=False)}
+    known = isinstance(text, str)
+    return {"type": "text", "text": text, **more} if known else {"type": "text", "text": _json(part)}
+
+
+def _json(part: Message) -> str:
+    return json.dumps(part, ensure_ascii=False)
 
 
 def _is_exact(message: Message, made: Message) -> bool:
-    """Whether a message holds only what is converted here, and in a role that every template knows."""
-    if message["role"] not in CHAT_ROLES or "task" in message:
-        return False
+    """Whether a message holds only what is converted here."""
     parts = message.get("content")
     known = all(map(_is_known, parts)) if isinstance(parts, list) else parts is None or isinstance(parts, str)
-    texts = [part["text"] for part in made["content"] if part["type"] == "text"]
-    sounds = any(part["type"] in ("audio", "prompt_embeds") for part in made["content"])
-    return known and not sounds and not any(text.startswith("x-anthropic-billing-header") for text in texts)
+    own = message.get("tools") or "task" in message  # of developers, and of one model
+    return (
+        known
+        and not own
+        and not any(part["type"] in ("audio", "prompt_embeds") for part in made["content"])
+        and (message["role"] != "system" or not any(map(_is_billing, made["content"])))
+    )
+
+
+def _is_billing(part: Message) -> bool:
+    text: str = part.get("text", "")
+    return text.startswith(BILLING)
 
 
 def _is_known(part: Any) -> bool:
@@ -191,84 +323,6 @@ def _is_known(part: Any) -> bool:
         return True
     kind = part.get("type")
     return kind in TEXT_TYPES and isinstance(part.get(TEXT_KEYS.get(kind, "text")), str)
-
-
-# Others, made into chat
-
-
-def _anthropic(body: Mapping[str, Any], *, generates: bool = True) -> Sequence[Prompt]:
-    said = (_block_message(message) for message in body["messages"])
-    messages = [*_system(body.get("system")), *(one for one in said if one["content"] or one["role"] != "user")]
-    exact = all(map(_is_simple, body["messages"]))
-    made = _conversation(messages, body, generates=generates)
-    return [msgspec.structs.replace(made, exact=made.exact and exact and not body.get("output_config"))]
-
-
-def _anthropic_count(body: Mapping[str, Any]) -> Sequence[Prompt]:
-    return _anthropic(body, generates=False)
-
-
-def _system(system: Any) -> Iterator[Message]:
-    text = system if isinstance(system, str) else "".join(block.get("text", "") for block in system or ())
-    if text:
-        yield {"role": "system", "content": text}
-
-
-def _block_message(message: Message) -> Message:
-    """Without empty texts; a user's message of nothing else is left out."""
-    content = message["content"]
-    if isinstance(content, str):
-        return {"role": message["role"], "content": content or [{"type": "text", "text": ""}]}
-    blocks = [_block(block) for block in content if block != {"type": "text", "text": ""}]
-    return {"role": message["role"], "content": blocks}
-
-
-def _block(block: Any) -> Message:
-    if isinstance(block, dict) and block.get("type") == "image":
-        return {"type": "image_url", "image_url": {"url": ""}}
-    if isinstance(block, dict) and block.get("type") == "text":
-        return {"type": "text", "text": block["text"]}
-    return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
-
-
-def _is_simple(message: Message) -> bool:
-    """Of texts and pictures alone: calls of tools and their answers become messages of their own."""
-    content = message["content"]
-    return message["role"] in ("user", "assistant") and (
-        isinstance(content, str) or all(block.get("type") in ("text", "image") for block in content)
-    )
-
-
-def _responses(body: Mapping[str, Any]) -> Sequence[Prompt]:
-    asked, items = body.get("max_output_tokens"), body["input"]
-    inputs = [{"role": "user", "content": items}] if isinstance(items, str) else items
-    exact = all(map(_is_simple_item, inputs))
-    messages = [*_system(body.get("instructions")), *map(_item_message, inputs)]
-    made = _conversation(messages, body)
-    output_tokens = asked if isinstance(asked, int) else None
-    return [msgspec.structs.replace(made, output_tokens=output_tokens, exact=made.exact and exact)]
-
-
-def _item_message(item: Message) -> Message:
-    if "role" in item and "content" in item:
-        return item
-    parts = item.get("output") if isinstance(item.get("output"), list) else [item]
-    return {"role": "user", "content": [_item_part(part) for part in parts or ()]}
-
-
-def _item_part(part: Any) -> Any:
-    known = isinstance(part, dict) and (media_key(part, part.get("uuid")) or isinstance(part.get("text"), str))
-    return part if known else json.dumps(part, ensure_ascii=False)
-
-
-def _is_simple_item(item: Message) -> bool:
-    said = item.get("role") == "assistant" and not isinstance(item.get("content"), str)
-    return item.get("type", "message") == "message" and "role" in item and not said
-
-
-def _line(line: Mapping[str, Any]) -> Sequence[Prompt]:
-    """Of a file for `vllm run-batch`."""
-    return prompts(line["url"], line["body"])
 
 
 PROMPTS: dict[str, Callable[[Mapping[str, Any]], Sequence[Prompt]]] = {

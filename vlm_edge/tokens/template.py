@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 
 
+class Unclear(Exception):
+    """A template whose code does not tell what it does."""
+
+
 class Template:
     """`render` gives the text of a prompt; None where the template refuses it."""
 
@@ -24,7 +28,7 @@ class Template:
         self.source, self.placeholder = source, placeholder
 
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str | None:
-        made = [self._message(message) for message in messages]
+        made = self._known([self._message(message) for message in messages])
         try:
             return str(self._compiled.render({"tools": None, "documents": None, **variables, "messages": made}))
         except Exception:  # noqa: BLE001 - it is code of the model's maker, and raises what it likes
@@ -36,8 +40,8 @@ class Template:
         from jinja2 import TemplateError
 
         try:
-            return any(_loops_over_content(_environment().parse(self.source)))
-        except TemplateError:
+            return any(True for _ in _loops_over_content(_environment().parse(self.source)))
+        except (TemplateError, Unclear):
             return False
 
     @cached_property
@@ -46,16 +50,44 @@ class Template:
 
     def _message(self, message: Message) -> Message:
         parts = message.get("content", ())
+        if not self.takes_parts:
+            return {**message, "content": self._in_one_piece(parts)}
         if message["role"] == "tool" and all(part["type"] == "text" for part in parts):
             return {**message, "content": "\n".join(part["text"] for part in parts)}
-        return message if self.takes_parts else {**message, "content": self._in_one_piece(parts)}
+        return message
+
+    def _known(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Where the template knows no developer, what one says is the system's, and that is one text before all."""
+        developed = any(message["role"] == "developer" for message in messages)
+        if not developed or '"developer"' in self.source or "'developer'" in self.source:
+            return messages
+        return _consolidated([_of_system(message) for message in messages])
 
     def _in_one_piece(self, parts: Sequence[Message]) -> str:
-        """Placeholders that the text does not hold already stand before it."""
-        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        """Placeholders that the text does not hold already stand before it; what is empty is left out."""
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text" and part["text"])
         media = sum(part["type"] != "text" for part in parts)
         missing = max(0, media - text.count(self.placeholder)) if self.placeholder else 0
         return "\n".join([self.placeholder] * missing + ([text] if text else []))
+
+
+def _of_system(message: Message) -> Message:
+    if message["role"] != "developer":
+        return message
+    return {name: value for name, value in message.items() if name != "tools"} | {"role": "system"}
+
+
+def _consolidated(messages: Sequence[Message]) -> Sequence[Message]:
+    if [message["role"] for message in messages].count("system") == 1 and messages[0]["role"] == "system":
+        return messages
+    texts = [_joined(message["content"]) for message in messages if message["role"] == "system"]
+    merged = {"role": "system", "content": "\n\n".join(filter(None, texts))}
+    return [merged, *(message for message in messages if message["role"] != "system")]
+
+
+def _joined(content: Any) -> str:
+    """The text of a message in one piece or in parts."""
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content if "text" in part)
 
 
 def _environment() -> "Environment":
@@ -94,33 +126,51 @@ def _to_json(value: Any, ensure_ascii: bool = False, **how: Any) -> str:
 
 
 # As vLLM looks for it (renderers/hf.py): a loop over `message.content` in a loop over `messages`, over what they were
-# assigned to, or over a `content` on its own.
+# assigned to, or over a `content` on its own. Where it meets a loop or an assignment to more than a name, it gives up.
 
 
-def _loops_over_content(root: "nodes.Template") -> Iterator[bool]:
+def _loops_over_content(root: "nodes.Template") -> Iterator[str]:
+    """The names of the parts in such loops. Raises Unclear."""
     from jinja2 import nodes
 
-    messages = {"messages", *_assigned(root, "messages")}
-    loops = list(root.find_all(nodes.For))
-    items = {_name(loop.target) for loop in loops if any(_is(loop.iter, name) for name in messages)}
-    in_macros = {id(loop) for macro in root.find_all(nodes.Macro) for loop in macro.find_all(nodes.For)}
-    for loop in loops:
-        yield any(_is(loop.iter, item, "content") for item in items)
-        yield id(loop) not in in_macros and isinstance(loop.iter, nodes.Name) and loop.iter.name == "content"
+    items = list(_items(root))
+    parameters = _content_parameters(root, items)
+    for loop in root.find_all(nodes.For):
+        own = loop.iter.name if isinstance(loop.iter, nodes.Name) else ""
+        if any(_is(loop.iter, item, "content") for item in items) or own in parameters.get(id(loop), ("content",)):
+            yield _plain(loop.target)
+
+
+def _items(root: "nodes.Template") -> Iterator[str]:
+    """The names of a message in loops over messages."""
+    from jinja2 import nodes
+
+    messages = ["messages", *_assigned(root, "messages")]
+    for loop in root.find_all(nodes.For):
+        if any(_is(loop.iter, name) for name in messages):
+            yield _plain(loop.target)
+
+
+def _content_parameters(root: "nodes.Template", items: Sequence[str]) -> Mapping[int, set[str]]:
+    """Of each loop in a macro, the parameters that are given the content of a message."""
+    from jinja2 import nodes
+
+    found: dict[int, set[str]] = {}
     for macro in root.find_all(nodes.Macro):
-        named = set(_content_parameters(root, macro, items))
-        yield from (_name(loop.iter) in named for loop in macro.find_all(nodes.For))
+        given = {name for name, value in _arguments(root, macro) if any(_is(value, item, "content") for item in items)}
+        found |= {id(loop): given or found.get(id(loop), set()) for loop in macro.find_all(nodes.For)}
+    return found
 
 
-def _content_parameters(root: "nodes.Template", macro: "nodes.Macro", items: set[str]) -> Iterator[str]:
-    """The parameters of a macro that it is given the content of a message in."""
+def _arguments(root: "nodes.Template", macro: "nodes.Macro") -> Iterator[tuple[str, "nodes.Node"]]:
+    """What a macro is called with."""
     from jinja2 import nodes
 
     names = [argument.name for argument in macro.args]
     for call in root.find_all(nodes.Call):
         if _name(call.node) == macro.name:
-            given = [*zip(names, call.args, strict=False), *((one.key, one.value) for one in call.kwargs)]
-            yield from (name for name, value in given if any(_is(value, item, "content") for item in items))
+            yield from zip(names, call.args, strict=False)
+            yield from ((one.key, one.value) for one in call.kwargs if one.key in names)
 
 
 def _assigned(root: "nodes.Template", name: str) -> Iterator[str]:
@@ -131,11 +181,18 @@ def _assigned(root: "nodes.Template", name: str) -> Iterator[str]:
     while waiting:
         known = waiting.pop()
         for assign in root.find_all(nodes.Assign):
-            target = _name(assign.target)
-            if target and target not in found and _is(assign.node, known):
+            if _is(assign.node, known) and (target := _plain(assign.target)) not in found:
                 found.add(target)
                 waiting.append(target)
                 yield target
+
+
+def _plain(target: "nodes.Node") -> str:
+    from jinja2 import nodes
+
+    if not isinstance(target, nodes.Name):
+        raise Unclear
+    return target.name
 
 
 def _name(node: Any) -> str:

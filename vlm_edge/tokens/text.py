@@ -6,8 +6,9 @@ A prompt's messages hold lists of parts, `{"type": "text", "text": ...}`, and `{
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
@@ -59,9 +60,15 @@ def bound(messages: Sequence[Message], extra: Mapping[str, Any] | None = None) -
 
 def _message_bytes(message: Message) -> int:
     parts = message.get("content") or ()
-    texts = sum(_text_bytes(part["text"]) if part["type"] == "text" else MEDIUM_TOKENS for part in parts)
+    texts = sum(map(_part_bytes, parts))
     rest = {name: value for name, value in message.items() if name not in ("role", "content")}
     return MESSAGE_TOKENS + len(message["role"]) + texts + (_json_bytes(rest) if rest else 0)
+
+
+def _part_bytes(part: Message) -> int:
+    rest = {name: value for name, value in part.items() if name not in ("type", "text")}
+    own = _text_bytes(part["text"]) if part["type"] == "text" else MEDIUM_TOKENS
+    return own + (_json_bytes(rest) if rest else 0)
 
 
 def _json_bytes(value: Mapping[str, Any]) -> int:
@@ -73,10 +80,23 @@ def _json_bytes(value: Mapping[str, Any]) -> int:
 
 
 def _text_bytes(text: str) -> int:
-    """Bytes of a text, or of its composed form, which may be longer."""
+    """Bytes of a text, or of its composed form, which may be longer.
+
+    Told from each character alone: to compose a text takes time that grows with the square of the marks on a letter.
+    """
     if text.isascii():
         return len(text)
-    return max(len(form.encode("utf-8", "replace")) for form in (text, normalize("NFC", text)))
+    growth = {sign: more for sign in set(text) if (more := _growth(sign))}
+    counts = Counter(text) if growth else {}
+    return len(text.encode("utf-8", "replace")) + sum(more * counts[sign] for sign, more in growth.items())
+
+
+@lru_cache(maxsize=4_096)
+def _growth(sign: str) -> int:
+    """Bytes by which a character taken apart is longer. The syllables of Hangul are always put together again."""
+    if "\uac00" <= sign <= "\ud7a3":
+        return 0
+    return max(0, len(normalize("NFD", sign).encode("utf-8", "replace")) - len(sign.encode("utf-8", "replace")))
 
 
 class Tokenizer:
@@ -93,8 +113,10 @@ class Tokenizer:
     def count(self, messages: Sequence[Message], extra: Mapping[str, Any] | None = None, media: int = 0) -> int | None:
         """Tokens of a prompt, less the one of each of its `media` that vision tokens replace.
 
-        None where it cannot be told: the template refuses it, or its text is no Unicode.
+        None where it cannot be told: the template refuses it, its text is no Unicode, or there are two templates.
         """
+        if (extra or {}).get("tools") and self._config.get("chat_template") not in (None, self.chat_template):
+            return None  # servers write tools by the tokenizer's template, and all else by the processor's
         text = self._template.render(messages, {**self._marks, **(extra or {})})
         if text is None:
             return None
@@ -117,11 +139,16 @@ class Tokenizer:
     def _encoder(self) -> "Encoder":
         from tokenizers import Tokenizer as Encoder
 
-        return Encoder.from_buffer(self._json)
+        encoder = Encoder.from_buffer(self._json)
+        encoder.no_truncation()  # as the file may ask for, and servers do not
+        encoder.no_padding()
+        return encoder
 
     @property
     def _marks(self) -> dict[str, str]:
         """The special tokens that templates call by name."""
+        more = self._config.get("extra_special_tokens")
         named = {name: value for name, value in self._config.items() if name.endswith("_token")}
+        named |= more if isinstance(more, Mapping) else {}
         texts = {name: value.get("content") if isinstance(value, Mapping) else value for name, value in named.items()}
         return {name: text for name, text in texts.items() if isinstance(text, str)}
