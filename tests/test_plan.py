@@ -19,7 +19,7 @@ from vlm_edge.errors import (
     VisionBudgetExceeded,
 )
 from vlm_edge.geometry import Size
-from vlm_edge.layout import layout
+from vlm_edge.layout import MAX_DISTORTION, layout, smallest
 from vlm_edge.media.picture import Encoding, Target
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Pages, Profile
@@ -603,6 +603,62 @@ def test_a_few_pixels_are_left_out_where_they_would_cost_tiles() -> None:
     """DeepSeek-OCR sees a page up to 640 px at once, and cuts a larger one up."""
     profile = Profile(max_side=650, max_pixels=1_000_000)
     assert planned_size(Size(1_300, 1_300), profile, FAMILIES["deepseek_ocr"].rule) == (640, 640)
+
+
+@properties
+@given(sizes, shipped, all_rules)
+def test_a_picture_that_the_model_takes_is_sent_as_one_that_it_takes(size: Size, profile: Profile, rule: Rule) -> None:
+    tokens = counted(size, rule)
+    assume(tokens is not None)
+    assert counted(layout(size, profile, rule).canvas, rule) is not None
+
+
+@properties
+@given(usual_sizes, shipped, st.sampled_from(["phi4_multimodal", "ovis2", "llava_onevision", "molmo2", "internvl"]))
+def test_a_smaller_picture_costs_no_more_where_any_size_above_the_floor_does(
+    size: Size, profile: Profile, family: str
+) -> None:
+    rule = FAMILIES[family].rule
+    before, found = counted(size, rule), layout(size, profile, rule)
+    assume(before is not None)
+    assert rule.image(found.canvas) <= (before or 0) or smallest(size, found, profile, rule) is found
+
+
+def counted(size: Size, rule: Rule) -> int | None:
+    try:
+        return rule.image(size)
+    except (UnsupportedMedia, MediaTooLarge):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "profile"),
+    [
+        ("ovis2_5", Size(8_528, 750), Profile(max_side=2_048, max_pixels=373_928)),
+        ("kimi_vl", Size(4_498, 756), Profile(max_side=777, max_pixels=26_495)),
+        ("dots_ocr", Size(4_106, 2_947), Profile(max_side=2_048, max_pixels=9_354)),
+        ("kimi_vl", Size(3_389, 2_815), Profile(max_side=300, max_pixels=90_000, engine="pillow")),
+    ],
+)
+def test_where_there_is_little_room_the_shape_is_kept_too(family: str, size: Size, profile: Profile) -> None:
+    found = layout(size, profile, FAMILIES[family].rule)
+    change = found.size.width * size.height / (found.size.height * size.width)
+    assert max(change, 1 / change) <= 1 + MAX_DISTORTION
+    assert found.canvas.fits(profile.max_side, profile.max_pixels)
+
+
+def test_what_is_too_large_for_the_model_alone_is_sent_smaller() -> None:
+    """Claude refuses a side of more than 8,000 pixels."""
+    claude = Model("claude-sonnet-4", "claude", FAMILIES["claude"].rule)
+    (one,) = planned(a_probe(9_000, 6_000), model=claude).pictures
+    assert (one.action, one.tokens) == ("resized", claude.rule.image(one.size))
+    assert one.size.long <= 1_024
+
+
+@pytest.mark.parametrize(("family", "size"), [("keye_vl", Size(63, 2_450)), ("ovis2_5", Size(2_975, 5))])
+def test_the_exact_engine_takes_what_the_model_does(family: str, size: Size) -> None:
+    rule = FAMILIES[family].rule
+    assert rule.image(layout(size, Profile(engine="pillow"), rule).canvas) > 0
 
 
 # Budget

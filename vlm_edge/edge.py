@@ -41,10 +41,9 @@ from vlm_edge.policies import Admitted, admit
 from vlm_edge.report import PictureReport
 from vlm_edge.requests.body import Path, Raw, find_cuts
 from vlm_edge.requests.part import MediaPart
-from vlm_edge.requests.prompt import Prompt, without_media
+from vlm_edge.requests.prompt import Prompt, question
 from vlm_edge.requests.stray import holds_data_url
 from vlm_edge.settings import Settings
-from vlm_edge.tokens.text import PLACEHOLDERS
 from vlm_edge.workers import Job, Workers
 
 # Text of a body that takes some milliseconds at worst.
@@ -52,6 +51,13 @@ ASIDE_BYTES = 32 * 1024
 # Counting the tokens of text takes so many times as long as reading it.
 COUNTING = 8
 LONG = ASIDE_BYTES + 1
+
+# What stands for each picture when a server is asked for the tokens of a prompt.
+SMALL_SIZE = Size(28, 28)
+SMALL_PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAABwAAAAcCAAAAABXZoBIAAAAFklEQVR42mP8z4AbMDGMSo5KjkpCAQCD/gE3G98i8wAAAABJRU5ErkJggg=="
+)
+SMALL = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{SMALL_PNG}"}}
 
 T = TypeVar("T")
 
@@ -306,12 +312,12 @@ class Edge:
         return told._replace(tokens={number: count for number, count in counted if count is not None})
 
     async def _count(self, server: Server, model: Model, prompt: Prompt) -> int | None:
-        """Tokens of a prompt without its pictures; a placeholder that is one token stands for each."""
-        placeholder = PLACEHOLDERS.get(model.family)
-        if placeholder is None or not prompt.exact:
+        """Tokens of a prompt without its pictures: it is asked for with small ones in their place."""
+        if not prompt.exact:
             return None
-        count = await server.count(model.name, without_media(prompt, placeholder), prompt.extra)
-        return None if count is None else count - prompt.media
+        messages, fields = question(prompt, SMALL)
+        count = await server.count(model.name, messages, fields)
+        return None if count is None else count - sum(model.rule.images([SMALL_SIZE] * prompt.media))
 
     def _openings(self, opened: Opened) -> list[Job[Sequence[Probe]]]:
         """The work to find the pages of those media whose headers do not tell."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-from vlm_edge.errors import UnsupportedMedia, VisionBudgetExceeded
+from vlm_edge.errors import MediaTooLarge, UnsupportedMedia, VisionBudgetExceeded
 from vlm_edge.geometry import Size, align, fit
 from vlm_edge.media.profile import Profile
 from vlm_edge.tokens.rule import SNAP, Rule
@@ -34,6 +34,8 @@ class Layout(NamedTuple):
 def layout(size: Size, profile: Profile, rule: Rule) -> Layout:
     """Never enlarged beyond alignment. Raises VisionBudgetExceeded where the profile allows too few tokens for any."""
     found = _layout(size, profile, rule, profile.max_pixels)
+    if rule.cell == 1 and _tokens(found.canvas, rule) > _tokens(size, rule):
+        found = _no_dearer(size, found, profile, rule)
     allowed = profile.max_tokens
     if allowed is None or rule.image(found.canvas) <= allowed:
         return found
@@ -47,6 +49,18 @@ def layout(size: Size, profile: Profile, rule: Rule) -> Layout:
             high = pixels
     if not low:
         raise VisionBudgetExceeded("picture", rule.image(found.canvas), allowed)
+    return found
+
+
+def _no_dearer(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout:
+    """The largest that costs no more than the picture as it came: to models that cut pictures into tiles a smaller one
+    may be of a less lucky size. `found` where there is none."""
+    allowed, pixels = _tokens(size, rule), found.canvas.pixels
+    while pixels > profile.floor_pixels:
+        pixels -= max(1, pixels // STEP)
+        closer = _layout(size, profile, rule, pixels)
+        if _tokens(closer.canvas, rule) <= allowed:
+            return closer
     return found
 
 
@@ -78,10 +92,10 @@ def _floor(size: Size, profile: Profile, rule: Rule) -> tuple[Layout, float]:
 
 
 def _tokens(size: Size, rule: Rule) -> float:
-    """What a size costs; without end where it is too thin for the model."""
+    """What a size costs; without end where it is too thin for the model, or too large."""
     try:
         return rule.image(size)
-    except UnsupportedMedia:
+    except (UnsupportedMedia, MediaTooLarge):
         return inf
 
 
@@ -124,12 +138,14 @@ def _layout(size: Size, profile: Profile, rule: Rule, pixels: int) -> Layout:
     side = profile.max_side // cell * cell or profile.max_side
     fitted = fit(size, side, pixels)
     sent = _on_grid(fitted, side, profile, rule) if cell > 1 else _free(size, fitted, profile, rule)
-    if sent.short >= profile.min_side and not is_stretched(size, sent, profile, rule):
+    taken = cell > 1 or _tokens(sent, rule) < inf
+    if taken and sent.short >= profile.min_side and not is_stretched(size, sent, profile, rule):
         return Layout(sent, sent)
     inside = (canvas for canvas in _canvases(fitted, cell, profile) if canvas.fits(side, profile.max_pixels))
-    canvas = next(inside, None)
-    if canvas is None:
-        return Layout(sent, sent)
+    canvas = next((canvas for canvas in inside if cell > 1 or _tokens(canvas, rule) < inf), None)
+    if canvas is None:  # no room for whole cells: fewer pixels leave some
+        fewer = min(pixels, fitted.pixels) * 15 // 16
+        return _layout(size, profile, rule, fewer) if fewer > cell**2 > 1 else Layout(fitted, fitted)
     kept = rule.aligned(canvas).pixels if cell > 1 else canvas.pixels
     if kept >= canvas.pixels:
         return Layout(fitted, canvas)
@@ -137,8 +153,10 @@ def _layout(size: Size, profile: Profile, rule: Rule, pixels: int) -> Layout:
 
 
 def _canvases(fitted: Size, cell: int, profile: Profile) -> Iterator[Size]:
-    """Of whole cells; with the shorter side of the profile, or without where there is no room for that."""
-    for least in (max(cell, profile.min_side), cell):
+    """Of whole cells; with the shorter side of the profile, or without where there is no room for that. Of a model
+    without a grid, also wider ones: it may find the picture too thin."""
+    wider = (fitted.short * factor for factor in (2, 4, 8)) if cell == 1 else ()
+    for least in (max(cell, profile.min_side), cell, *wider):
         yield Size(*(-(-max(length, least) // cell) * cell for length in fitted))
 
 
@@ -163,9 +181,13 @@ def _exact(size: Size, max_side: int, max_pixels: int, rule: Rule) -> Size:
     """The size that the model's own processor would make, were its bound this one; if it has one."""
     if size.fits(max_side, max_pixels):
         return size  # for the model's processor, which resizes once
+    if rule.pads:
+        return fit(size, max_side, max_pixels)
     pixels = min(max_pixels, max(1, max_side**2 * size.short // size.long))
-    found = rule.within(pixels).aligned(size)
-    while found.long > max_side and pixels > rule.cell**2 > 1:  # rounded up
+    found = _kept(size, rule.within(pixels))
+    while found and found.long > max_side and pixels > rule.cell**2 > 1:  # rounded up
         pixels = pixels * 15 // 16
-        found = rule.within(pixels).aligned(size)
+        found = _kept(size, rule.within(pixels))
+    if found is None:  # too thin for that
+        return fit(size, max_side, max_pixels)
     return found if rule.cell > 1 or found.fits(max_side, max_pixels) else fit(size, max_side, max_pixels)

@@ -240,12 +240,21 @@ def plan_picture(subject: Subject, probe: Probe, profile: Profile, rule: Rule, l
     place, prompt = subject.place, subject.prompt
     check_source(probe, profile, limits)
     native = native_size(probe, profile)
-    tokens_before = rule.image(native)  # refuses what the model would
-    if fits(probe, profile, rule, tokens_before):
+    tokens_before = _as_it_is(native, rule)
+    if tokens_before is not None and fits(probe, profile, rule, tokens_before):
         return PicturePlan(place, probe, None, probe.size, tokens_before, tokens_before, prompt)
     found = layout(native, profile, rule)
     target, tokens = _target(probe, profile, found), _alone(found.canvas, rule)
-    return PicturePlan(place, probe, target, found.canvas, tokens, tokens_before, prompt)
+    return PicturePlan(place, probe, target, found.canvas, tokens, tokens_before or tokens, prompt)
+
+
+def _as_it_is(size: Size, rule: Rule) -> int | None:
+    """Tokens of a picture that is not made smaller; None where the model finds it too large for that. Raises what the
+    model refuses at any size."""
+    try:
+        return rule.image(size)
+    except MediaTooLarge:
+        return None
 
 
 @lru_cache(maxsize=4_096)

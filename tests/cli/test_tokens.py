@@ -95,6 +95,13 @@ def test_pictures_of_one_prompt_are_counted_together() -> None:
     assert f"{4 * 421:,}" in text
 
 
+def test_a_model_of_one_picture_takes_no_two_together() -> None:
+    """GLM-4V: 1,602 tokens whatever the size."""
+    first, _, together = counted("zai-org/glm-4v-9b", "640x480", "800x600")
+    assert first["tokens"] == 1_602
+    assert {together["tokens"], *together["profiles"].values()} == {None}
+
+
 def test_one_picture_needs_no_sum() -> None:
     assert [row["picture"] for row in counted(QWEN, "640x480")] == ["640x480"]
 

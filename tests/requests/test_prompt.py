@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlm_edge.requests.endpoints import ENDPOINTS
-from vlm_edge.requests.prompt import PROMPTS, Prompt, prompts, question, without_media
+from vlm_edge.requests.prompt import PROMPTS, Prompt, prompts, question
 from vlm_edge.tokens.text import bound
 
 CHAT = "/v1/chat/completions"
@@ -253,10 +253,6 @@ def test_several_conversations_to_embed_are_a_prompt_each() -> None:
 def test_nothing_is_said_of_prompts_that_are_made_otherwise(path: str) -> None:
     assert path in ENDPOINTS
     assert prompts(path, {"messages": [user(TEXT)], "input": "hi"}) == ()
-
-
-def test_a_placeholder_stands_for_each_medium() -> None:
-    assert without_media(chat(user(TEXT, PICTURE)), "<image>") == [user(TEXT, {"type": "text", "text": "<image>"})]
 
 
 def test_what_a_server_is_asked_for_is_a_request_that_makes_the_same_prompt() -> None:

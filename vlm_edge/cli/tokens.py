@@ -41,10 +41,10 @@ Planned = Mapping[str, Sequence[PicturePlan] | EdgeError]
 def command(
     model: ModelName, pictures: Pictures = None, config: options.Config = None, as_json: options.Json = False
 ) -> None:
-    """Count the vision tokens of pictures, as they are and as each profile would send them; and of all in one prompt."""
+    """Count the vision tokens of pictures, as they are and as each profile would send them, and of all in a prompt."""
     edge = Edge(_knowing(options.load(config), model))
     certainty = edge.models.get(model).model.certainty
-    rows = list(_rows(pictures or COMMON_SIZES, model, edge, certainty))
+    rows = list(_rows(pictures or [], model, edge, certainty))
     if as_json:
         typer.echo(orjson.dumps(rows))
     else:
@@ -113,12 +113,12 @@ def _request(subjects: Sequence[Subject], profile: str, model: str, edge: Edge) 
 
 
 def _rows(names: Sequence[str], model: str, edge: Edge, certainty: Certainty) -> Iterator[dict[str, Any]]:
-    """One a picture, and one for all of them, unless one has no number."""
+    """One a picture, and one for all that were named, unless one has no number."""
     mark = {} if certainty == "exact" else {"certainty": certainty}
-    planned = [_planned(name, model, edge) for name in names]
-    rows = [_row(name, one) for name, one in zip(names, planned, strict=True)]
+    planned = [_planned(name, model, edge) for name in names or COMMON_SIZES]
+    rows = [_row(name, one) for name, one in zip(names or COMMON_SIZES, planned, strict=True)]
     yield from (row if "error" in row else row | mark for row in rows)
-    if len(rows) > 1 and not any("error" in row for row in rows):
+    if len(names) > 1 and not any("error" in row for row in rows):
         yield _together(planned, model, edge) | mark
 
 
@@ -145,12 +145,21 @@ def _taken(planned: Planned) -> Mapping[str, Sequence[PicturePlan]]:
 
 def _together(planned: Sequence[Planned], model: str, edge: Edge) -> dict[str, Any]:
     """All of them in one prompt: some models count a picture by the others beside it, and a request has its limits."""
-    sizes = [size for one in planned for size in _native_sizes(_taken(one), edge)]
     return {
         "picture": "together",
-        "tokens": sum(edge.models.get(model).model.rule.images(sizes)),
+        "size": None,
+        "tokens": _sum_as_it_is([_taken(one) for one in planned], model, edge),
         "profiles": {profile: _sum(planned, profile, model, edge) for profile in edge.settings.profiles},
     }
+
+
+def _sum_as_it_is(taken: Sequence[Mapping[str, Sequence[PicturePlan]]], model: str, edge: Edge) -> int | None:
+    """None where the model takes no more than one."""
+    sizes = [size for one in taken for size in _native_sizes(one, edge)]
+    try:
+        return sum(edge.models.get(model).model.rule.images(sizes))
+    except EdgeError:
+        return None
 
 
 def _native_sizes(taken: Mapping[str, Sequence[PicturePlan]], edge: Edge) -> Sequence[Size]:
@@ -179,13 +188,13 @@ def _print(rows: Sequence[dict[str, Any]], profiles: Sequence[str], mark: str) -
             table.add_row(escape(row["picture"]), f"[red]{escape(row['error'])}")
         else:
             costs = [_cell(cost, mark) for cost in (row["tokens"], *row["profiles"].values())]
-            table.add_row(*_named(row), *costs, style="" if "size" in row else "bold")
+            table.add_row(*_named(row), *costs, style="" if row["size"] else "bold")
     options.console().print(table)
 
 
 def _named(row: Mapping[str, Any]) -> tuple[str, str]:
     pages = f", {row['pages']} pages" if "pages" in row else ""
-    return escape(row["picture"] + pages), f"{Size(*row['size'])}" if "size" in row else ""
+    return escape(row["picture"] + pages), f"{Size(*row['size'])}" if row["size"] else ""
 
 
 def _cell(cost: int | None, mark: str) -> str:

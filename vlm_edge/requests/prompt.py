@@ -57,17 +57,6 @@ def prompts(path: str, body: Mapping[str, Any]) -> Sequence[Prompt]:
         return ()
 
 
-def without_media(prompt: Prompt, placeholder: str) -> Sequence[Message]:
-    """Its messages with a text in the place of each medium."""
-    text = {"type": "text", "text": placeholder}
-    return [
-        {**message, "content": [part if part.get("type") == "text" else text for part in _parts(message)]}
-        if isinstance(message.get("content"), list)
-        else message
-        for message in prompt.messages
-    ]
-
-
 def question(prompt: Prompt, medium: Message) -> tuple[Sequence[Message], Mapping[str, Any]]:
     """What to ask a server's /tokenize for its tokens: messages, with this part for each medium, and other fields."""
     fields = {name: value for name, value in prompt.extra.items() if name in ASKED}

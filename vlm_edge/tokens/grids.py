@@ -256,6 +256,7 @@ class PaddedGrid(Rule, frozen=True, kw_only=True):
 
     template_tokens: int = 4
 
+    pads: ClassVar[bool] = True
     names: ClassVar[Mapping[str, str]] = {
         "patch_size": "patch",
         "merge_size": "merge",

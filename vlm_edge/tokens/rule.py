@@ -30,6 +30,8 @@ class Rule(
 
     # How checkpoints' files and `--mm-processor-kwargs` call the fields; "" is a number that changes no count.
     names: ClassVar[Mapping[str, str]] = {}
+    # Whether what an aligned size has more than the picture is a margin.
+    pads: ClassVar[bool] = False
 
     @property
     def cell(self) -> int:
