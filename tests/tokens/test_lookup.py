@@ -102,7 +102,7 @@ NAMES = {
         minicpmv minicpmo openbmb/MiniCPM-V-2_6-int4 openbmb/MiniCPM-o-4_5 openbmb/minicpm-v4.5 minicpmv2_6""",
     "minicpmv4_6": "openbmb/MiniCPM-V-4.6 openbmb/MiniCPM-V-4_6 minicpmv4_6",
     "deepseek_vl2": "deepseek-ai/deepseek-vl2-small deepseek-ai/deepseek-vl2 deepseek_vl_v2 deepseek_vl2",
-    "deepseek_ocr": "deepseek-ai/DeepSeek-OCR deepseek_ocr unsloth/DeepSeek-OCR deepseek-ocr:3b mlx-community/DeepSeek-OCR-2bit",
+    "deepseek_ocr": "deepseek-ai/DeepSeek-OCR deepseek_ocr deepseek-ocr:3b mlx-community/DeepSeek-OCR-2bit",
     "deepseek_ocr2": "deepseek-ai/DeepSeek-OCR-2 deepseek_ocr2",
     "molmo": "allenai/Molmo-7B-D-0924 allenai/MolmoE-1B-0924 allenai/Molmo-72B-0924 molmo",
     "molmo2": "allenai/Molmo2-8B allenai/Molmo2-O-7B molmo2",
@@ -140,7 +140,8 @@ BLIND = """
         nvidia/Llama-3.1-Nemotron-Nano-8B-v1 nvidia/NVIDIA-Nemotron-Nano-12B-v2
         CohereLabs/c4ai-command-a-03-2025 CohereLabs/aya-expanse-8b allenai/OLMo-2-1124-7B-Instruct
         openai/gpt-oss-120b gpt-3.5-turbo gpt-4 o1-mini o3-mini claude-2.1 gpt-4o-audio-preview
-        gpt-4o-mini-tts text-embedding-3-small whisper-large-v3 llava-hf/LLaVA-NeXT-Video-7B-hf lmms-lab/llava-next-interleave-qwen-7b llama4_text
+        gpt-4o-mini-tts text-embedding-3-small whisper-large-v3 llava-hf/LLaVA-NeXT-Video-7B-hf llama4_text
+        lmms-lab/llava-next-interleave-qwen-7b
         qwen3_5_text tencent/Hunyuan-A13B-Instruct vl llava:7b AIDC-AI/Ovis1.6-Gemma2-9B
         ibm-granite/granite-vision-3.2-2b Kwai-Keye/Keye-VL-1_5-8B allenai/MolmoAct-7B-D-0812
         Qwen/Qwen-VL-Chat model default"""
