@@ -106,7 +106,7 @@ class Models:
 
     def _find(self, name: str) -> Served:
         for pattern, entry in self.entries.items():
-            if fnmatchcase(name, pattern):
+            if name == pattern or fnmatchcase(name, pattern):  # a path may have brackets
                 return self._of_entry(name, pattern, entry)
         return self._without_entry(name)
 

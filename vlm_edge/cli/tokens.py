@@ -44,11 +44,14 @@ def command(
     """Count the vision tokens of pictures, as they are and as each profile would send them, and of all in a prompt."""
     edge = Edge(_knowing(options.load(config), model))
     certainty = edge.models.get(model).model.certainty
-    rows = list(_rows(pictures or [], model, edge, certainty))
+    planned = [_planned(name, model, edge) for name in pictures or COMMON_SIZES]
+    rows = list(_rows(pictures or COMMON_SIZES, planned, certainty))
     if as_json:
         typer.echo(orjson.dumps(rows))
     else:
-        _print(rows, list(edge.settings.profiles), MARKS[certainty])
+        several = pictures and len(rows) > 1 and not any("error" in row for row in rows)
+        together = [_together(planned, model, edge)] if several else []
+        _print([*rows, *together], list(edge.settings.profiles), MARKS[certainty])
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 
@@ -112,14 +115,11 @@ def _request(subjects: Sequence[Subject], profile: str, model: str, edge: Edge) 
 # Rows
 
 
-def _rows(names: Sequence[str], model: str, edge: Edge, certainty: Certainty) -> Iterator[dict[str, Any]]:
-    """One a picture, and one for all that were named, unless one has no number."""
+def _rows(names: Sequence[str], planned: Sequence[Planned], certainty: Certainty) -> Iterator[dict[str, Any]]:
+    """One a picture."""
     mark = {} if certainty == "exact" else {"certainty": certainty}
-    planned = [_planned(name, model, edge) for name in names or COMMON_SIZES]
-    rows = [_row(name, one) for name, one in zip(names or COMMON_SIZES, planned, strict=True)]
+    rows = [_row(name, one) for name, one in zip(names, planned, strict=True)]
     yield from (row if "error" in row else row | mark for row in rows)
-    if len(names) > 1 and not any("error" in row for row in rows):
-        yield _together(planned, model, edge) | mark
 
 
 def _row(name: str, planned: Planned) -> dict[str, Any]:
