@@ -127,6 +127,13 @@ def test_the_upper_bound_is_above_every_family_that_is_counted_exactly(tmp_path:
         '[models.a]\ncheckpoint = "no-such-folder/at-all"',
         '[families.a]\nrule = "MergedGrid"\npatch = 0\nmerge = 2\nmin_pixels = 1\nmax_pixels = 2',
         '[families.a]\nrule = "Nothing"',
+        '[families.a]\nrule = ["MergedGrid"]',
+        '[families.a]\nrule = "Fixed"\ntokens = -3',
+        '[families.a]\nrule = "Fixed"\nlike = "qwen2_vl"\ntokens = 3',
+        '[families.a]\nlike = "llava_next"\nimage_grid_pinpoints = [[0, 0]]',
+        '[families.a]\nlike = "llava_next"\nimage_grid_pinpoints = [[100, 100]]',
+        '[families.a]\nlike = "internvl"\nmax_patches = 1000000',
+        '[families.a]\nlike = "qwen2_vl"\ntemplate_tokens = -7',
     ],
 )
 def test_an_entry_that_cannot_be_is_a_config_error(tmp_path: Path, text: str) -> None:

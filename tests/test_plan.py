@@ -647,6 +647,16 @@ def test_where_there_is_little_room_the_shape_is_kept_too(family: str, size: Siz
     assert found.canvas.fits(profile.max_side, profile.max_pixels)
 
 
+@pytest.mark.parametrize(
+    ("family", "size"), [("hunyuan_ocr", (1_824, 32)), ("ovis2_5", (1_920, 32)), ("glm4_6v", (28, 84))]
+)
+def test_a_picture_that_nothing_would_help_is_not_encoded_again(family: str, size: tuple[int, int]) -> None:
+    """The model enlarges it out of shape, with a margin or without."""
+    model = Model("m", family, FAMILIES[family].rule)
+    (one,) = planned(a_probe(*size), profile=shipped_profiles()["document"], model=model).pictures
+    assert (one.action, one.size) == ("kept", size)
+
+
 def test_what_is_too_large_for_the_model_alone_is_sent_smaller() -> None:
     """Claude refuses a side of more than 8,000 pixels."""
     claude = Model("claude-sonnet-4", "claude", FAMILIES["claude"].rule)

@@ -365,8 +365,13 @@ def fits(probe: Probe, profile: Profile, rule: Rule, tokens: int) -> bool:
         and probe.media_type in KEPT
         and _is_plain(probe, profile)
         and _is_within(probe, profile, tokens)
-        and not is_stretched(probe.size, probe.size, profile, rule)
+        and not (is_stretched(probe.size, probe.size, profile, rule) and _can_be_helped(probe.size, profile, rule))
     )
+
+
+def _can_be_helped(size: Size, profile: Profile, rule: Rule) -> bool:
+    """Whether the shape that the model would see can be mended by another size, or a margin."""
+    return layout(size, profile, rule) != Layout(size, size)
 
 
 def _is_plain(probe: Probe, profile: Profile) -> bool:

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from vlm_edge.errors import ConfigError, UnknownModel
+from vlm_edge.errors import ConfigError, EdgeError, UnknownModel
+from vlm_edge.geometry import Size
 from vlm_edge.tokens.families import FAMILIES
 from vlm_edge.tokens.rule import Rule
 from vlm_edge.tokens.served import served
@@ -22,6 +23,11 @@ COUNTLESS = frozenset(
 PICTURES = ("size", "images_kwargs", "image_processor", "media_proc_cfg")
 CLIPS = ("videos_kwargs", "video_processor")
 GROUPS = {**dict.fromkeys(PICTURES, ""), **dict.fromkeys(CLIPS, "video_")}
+
+# Grids of tiles are listed one by one.
+TILES = ("max_tiles", "min_tiles", "max_slices")
+MAX_TILES = 1_024
+TRIED = (Size(1, 1), Size(640, 480), Size(4_000, 3_000), Size(50, 2_000))
 
 # The geometries there are, by name.
 RULES: dict[str, type[Rule]] = {type(family.rule).__name__: type(family.rule) for family in FAMILIES.values()}
@@ -46,15 +52,12 @@ def own_rule(name: str, values: Mapping[str, Any]) -> Rule:
     """The rule of a family of one's own: a table with `rule`, the name of a class, and all its numbers; or with `like`,
     a family, and those in which it differs. Raises ConfigError, and UnknownModel for what it should be like."""
     numbers = {key: value for key, value in values.items() if key not in ("rule", "like")}
-    if "like" in values:
+    if "like" in values and "rule" not in values:
         return laid_over(lookup(str(values["like"])), numbers, name)
-    rule = RULES.get(values.get("rule", ""))
-    if rule is None:
+    rule = RULES.get(str(values.get("rule", "")))
+    if rule is None or "like" in values:
         raise ConfigError(f"the family {name!r}: rule must be one of {', '.join(sorted(RULES))}, or like a family")
-    try:
-        return msgspec.convert({**numbers, "rule": rule.__name__}, rule)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"the family {name!r}: {error}") from error
+    return _made({**numbers, "rule": rule.__name__}, rule, name)
 
 
 def laid_over(rule: Rule, params: Mapping[str, Any], model: str) -> Rule:
@@ -65,10 +68,30 @@ def laid_over(rule: Rule, params: Mapping[str, Any], model: str) -> Rule:
         field = rule.names.get(name, name)
         if field in fields or (field and name.removeprefix("video_") not in COUNTLESS):
             fields[field] = _plain(value, fields.get(field))
+    return _made({**fields, "rule": type(rule).__name__}, type(rule), model)
+
+
+def _made(fields: Mapping[str, Any], kind: type[Rule], name: str) -> Rule:
+    """The rule, tried out on some sizes: what its numbers make impossible shall not show in a request."""
     try:
-        return msgspec.convert({"rule": type(rule).__name__, **fields}, type(rule))
+        rule = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"the family of {model!r}: {error}") from error
+        raise ConfigError(f"the family of {name!r}: {error}") from error
+    if any(getattr(rule, field, 0) > MAX_TILES for field in TILES):
+        raise ConfigError(f"the family of {name!r}: at most {MAX_TILES} tiles are counted")
+    if rule.template_tokens < 0 or not all(_counts(rule, size) for size in TRIED):
+        raise ConfigError(f"the family of {name!r}: by these numbers nothing can be counted")
+    return rule
+
+
+def _counts(rule: Rule, size: Size) -> bool:
+    """Whether it counts something for a size, or refuses it."""
+    try:
+        return rule.image(size) > 0
+    except EdgeError:
+        return True
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return False
 
 
 def flat(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
