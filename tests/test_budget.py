@@ -141,6 +141,20 @@ def test_no_picture_goes_below_the_floor_of_its_profile() -> None:
     assert 0.95 * 1_003_520 <= made.canvas.pixels <= 1_003_520 * 1.05
 
 
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [
+        ("internvl", Size(1_004, 2_935)),
+        ("nemotron_nano_v2_vl", Size(1_083, 2_179)),
+        ("nemotron_nano_vl", Size(2_748, 906)),
+    ],
+)
+def test_the_floor_is_kept_where_the_model_would_make_less_of_it(family: str, size: Size) -> None:
+    rule, profile = FAMILIES[family].rule, PROFILES["document"]
+    (made,) = fit([sized(size, profile, rule)], profile, rule, 0, 0)
+    assert made.canvas.pixels >= 0.94 * profile.floor_pixels or made == layout(size, profile, rule)
+
+
 def test_a_picture_below_the_floor_stays_as_it_is() -> None:
     profile = PROFILES["document"]
     before = sized(Size(560, 560), profile, QWEN)

@@ -90,7 +90,7 @@ def fit(pictures: Sequence[Sized], profile: Profile, rule: Rule, each: int, toge
         return layouts
     least = [smallest(*picture, profile, rule) for picture in pictures]
     if sum(_counts(least, rule)) > together:
-        return least  # and refused
+        return least  # refused, unless the text costs less than its bound
     movable = set(range(len(pictures)))
     while movable and (sum(counts) > together or max(counts) > each):
         cap = max(counts[number] for number in movable)

@@ -51,6 +51,8 @@ ASIDE_BYTES = 32 * 1024
 # Counting the tokens of text takes so many times as long as reading it.
 COUNTING = 8
 LONG = ASIDE_BYTES + 1
+# And planning a picture, of the models that count most slowly, as long as reading so many bytes.
+PLANNING = 1_600
 
 # What stands for each picture when a server is asked for the tokens of a prompt.
 SMALL_SIZE = Size(28, 28)
@@ -127,7 +129,8 @@ class Edge:
         found = await self._aside(_text_bytes(body), partial(self.find, path, body))
         if found is None:
             return None
-        files, text_bytes = await self.fetch(found, headers), len(found.body.skeleton)
+        files = await self.fetch(found, headers)
+        text_bytes = len(found.body.skeleton) + PLANNING * len(found.parts)
         opened = await self._aside(text_bytes, partial(self.open, found, headers, files))
         begin = time.perf_counter()
         pages = await _results_async(self.workers.submit(self._openings(opened)))

@@ -69,12 +69,13 @@ def cheaper(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout |
     """The next smaller layout that costs fewer tokens, down to the smallest; None where that is reached."""
     tokens, pixels = rule.image(found.canvas), found.canvas.pixels
     floor, least = _floor(size, profile, rule)
-    if tokens <= least:
+    if smallest(size, found, profile, rule) is found:
         return None
     while pixels > profile.floor_pixels:
         pixels = max(profile.floor_pixels, pixels - max(1, pixels // STEP))
         closer = _layout(size, profile, rule, pixels)
-        if closer.canvas.pixels < found.canvas.pixels and least <= _tokens(closer.canvas, rule) < tokens:
+        between = floor.canvas.pixels <= closer.canvas.pixels < found.canvas.pixels
+        if between and least <= _tokens(closer.canvas, rule) < tokens:
             return closer
     return floor
 
@@ -82,12 +83,17 @@ def cheaper(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout |
 def smallest(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout:
     """As small as the profile lets it be, where that costs less: many models count by the shape alone."""
     floor, least = _floor(size, profile, rule)
-    return floor if least < rule.image(found.canvas) else found
+    helps = floor.canvas.pixels < found.canvas.pixels and least < rule.image(found.canvas)
+    return floor if helps else found
 
 
 @lru_cache(maxsize=4_096)
 def _floor(size: Size, profile: Profile, rule: Rule) -> tuple[Layout, float]:
+    """And what it costs. What a model without a grid makes of a picture may have fewer pixels: then it gets as many."""
     floor = _layout(size, profile, rule, profile.floor_pixels)
+    if rule.cell == 1 and floor.canvas.pixels < (1 - SNAP) ** 2 * min(profile.floor_pixels, size.pixels):
+        fitted = fit(size, profile.max_side, profile.floor_pixels)
+        floor = Layout(fitted, fitted) if _tokens(fitted, rule) < inf else floor
     return floor, _tokens(floor.canvas, rule)
 
 

@@ -30,7 +30,7 @@ Unknown = Literal["estimate", "at_most", "refuse"]
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a served model counts, and how much it takes.
 
-    family: a model_type, a Hugging Face name, or one of [families]; without one, the served name tells it. params: the
+    family: a model_type, a Hugging Face name, or one of [families]; without one, the name tells it. params: the
     numbers its processor was given (`--mm-processor-kwargs`), as `{ max_pixels = 1003520 }`. checkpoint: its folder, or
     its Hugging Face name if that is in the local cache: the family and its numbers are read there, and with the extra
     `text` its tokenizer counts the text of prompts. max_model_len: as its server was given it; the gateway asks its
@@ -88,17 +88,25 @@ class Models:
     def load(self, loaded: Loaded) -> None:
         """Count by the numbers of this model whatever name the settings have no entry for: it is served under any."""
         self._asked = True
-        try:
-            served = _of_loaded(loaded) or Served(self._named(loaded.model, loaded.mm_processor_kwargs))
-        except EdgeError:  # of a family that we do not know, or damaged
-            return
+        served = self._of_loaded(loaded)
         model = msgspec.structs.replace(served.model, max_model_len=loaded.max_model_len)
         self._loaded, self._known = served._replace(model=model), {}
+
+    def _of_loaded(self, loaded: Loaded) -> Served:
+        """By its files, else by its name."""
+        try:
+            return _of_files(loaded) or Served(self._named(loaded.model, loaded.mm_processor_kwargs))
+        except EdgeError:  # of a family that we do not know, or damaged
+            pass
+        try:
+            return Served(self._named(loaded.model, loaded.mm_processor_kwargs))
+        except EdgeError:
+            return Served(_assumed(loaded.model, self.unknown))
 
     def read(self) -> None:
         """Read the checkpoints, before anybody waits for them. Raises ConfigError for an entry that cannot be."""
         for pattern, entry in self.entries.items():
-            if entry.family or entry.checkpoint:
+            if entry.family or entry.checkpoint or entry.params:
                 try:
                     self._of_entry(pattern, pattern, entry)
                 except EdgeError as error:
@@ -114,11 +122,10 @@ class Models:
         if entry.checkpoint:
             served = self._read.get(pattern) or self._of_checkpoint(pattern, entry)
             self._read[pattern] = served
-        elif entry.family:
-            served = Served(self._named(entry.family, entry.params))
+        elif entry.family or entry.params:  # numbers are those of one family
+            served = Served(self._named(entry.family or pattern, entry.params))
         else:
             served = self._without_entry(name)
-            served = served._replace(model=_with_params(served.model, entry.params))
         server = self._loaded or served  # knows what the settings leave out
         length = entry.max_model_len or served.model.max_model_len or server.model.max_model_len
         model = msgspec.structs.replace(served.model, name=name, max_model_len=length)
@@ -154,10 +161,6 @@ class Models:
         return Model(name, family, laid_over(lookup(name), params or {}, name), certainty)
 
 
-def _with_params(model: Model, params: Mapping[str, Any]) -> Model:
-    return msgspec.structs.replace(model, rule=laid_over(model.rule, params, model.name)) if params else model
-
-
 def _assumed(name: str, unknown: Unknown) -> Model:
     """Of a model that nobody knows: counted as by one family, or as by the dearest of all."""
     if unknown == "at_most":
@@ -165,7 +168,7 @@ def _assumed(name: str, unknown: Unknown) -> Model:
     return Model(name, ASSUMED_FAMILY, FAMILIES[ASSUMED_FAMILY].rule, "estimate")
 
 
-def _of_loaded(loaded: Loaded) -> Served | None:
+def _of_files(loaded: Loaded) -> Served | None:
     """None where its files do not lie here."""
     if not loaded.folder:
         return None

@@ -209,3 +209,32 @@ def test_pan_and_scan_of_the_file_is_overruled_by_the_processor() -> None:
 def test_a_checkpoint_of_no_known_family_is_an_unknown_model(config: dict[str, Any]) -> None:
     with pytest.raises(UnknownModel):
         checkpoint_rule(config, {})
+
+
+def test_a_smolvlm_that_calls_itself_idefics3_is_told_by_its_tiles() -> None:
+    preprocessor = {"size": {"longest_edge": 2_048}, "max_image_size": {"longest_edge": 512}, "image_seq_len": 64}
+    family, rule = checkpoint_rule({"model_type": "idefics3"}, preprocessor)
+    assert (family, rule) == ("smolvlm", lookup("ibm-granite/granite-docling-258M"))
+    old = {"size": {"longest_edge": 1_456}, "max_image_size": {"longest_edge": 364}}
+    assert checkpoint_rule({"model_type": "idefics3"}, old)[0] == "idefics3"
+
+
+def test_an_encoder_without_a_class_token_adds_none() -> None:
+    """384 / 14 is 27 patches a side."""
+    config = {
+        "model_type": "llava",
+        "vision_feature_select_strategy": "full",
+        "vision_config": {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14},
+    }
+    assert checkpoint_rule(config, {})[1].image(Size(640, 480)) == 729
+
+
+def test_a_processor_tells_more_than_the_class_of_its_pictures() -> None:
+    qwen3 = {"image_processor_type": "Qwen2VLImageProcessorFast", "processor_class": "Qwen3VLProcessor"}
+    assert checkpoint_rule({}, {**qwen3, "patch_size": 16.0})[0] == "qwen3_vl"
+
+
+@pytest.mark.parametrize("odd", [[], {}, 7, None])
+def test_odd_values_are_no_crash(odd: object) -> None:
+    config = {"model_type": "qwen2_vl", "vision_config": {"model_type": odd}, "architectures": odd, "version": odd}
+    assert checkpoint_rule(config, {})[0] == "qwen2_vl"

@@ -52,6 +52,12 @@ IN_CONFIG: dict[str, tuple[str, ...]] = {
     "llava_1_5": ("vision_feature_select_strategy", "vision_config.patch_size", "vision_config.image_size"),
 }
 
+# Of one `model_type`, those that cut pictures into tiles of these sizes write their places in tokens of their own.
+BY_TILE = {("idefics3", 384): "smolvlm", ("idefics3", 512): "smolvlm"}
+
+# Encoders that have no token for a picture as a whole.
+WITHOUT_CLASS = frozenset({"siglip_vision_model", "siglip2_vision_model"})
+
 # The processor's own default stands over what the file of its image processor says.
 OVERRULED = frozenset({"crop_to_patches", "do_pan_and_scan"})
 
@@ -62,6 +68,7 @@ def checkpoint_rule(
     """Family and rule of parsed config.json, preprocessor_config.json (or processor_config.json, or both in one), and
     video_preprocessor_config.json. Names that the rule does not know are left out. Raises UnknownModel."""
     family = _family(config, preprocessor)
+    family = BY_TILE.get((family, _tile(preprocessor)), family)
     rule = FAMILIES[family].rule
     for numbers in (dict(_from_config(config, family)), preprocessor, {"video_processor": video or {}}):
         rule = laid_over(rule, dict(_known(numbers, rule)), family)
@@ -71,7 +78,7 @@ def checkpoint_rule(
 def _family(config: Mapping[str, Any], preprocessor: Mapping[str, Any]) -> str:
     model_type, encoder = str(config.get("model_type", "")), config.get("vision_config")
     classes = [*_classes(config.get("architectures")), *_processors(preprocessor)]
-    inner = encoder.get("model_type") if isinstance(encoder, Mapping) else None
+    inner = _encoder(config)
     told = [CLASSES[name] for name in classes if name in CLASSES and (name not in TEXT_TOO or encoder is not None)]
     if (model_type, inner) in ENCODERS:
         return ENCODERS[model_type, inner]
@@ -83,6 +90,11 @@ def _family(config: Mapping[str, Any], preprocessor: Mapping[str, Any]) -> str:
     raise UnknownModel(model_type)
 
 
+def _tile(preprocessor: Mapping[str, Any]) -> int:
+    tile = dict(flat(preprocessor)).get("max_image_size")
+    return tile if isinstance(tile, int) else 0
+
+
 def _is_too_old(model_type: str, release: Any) -> bool:
     return isinstance(release, int | float) and release < OLDEST.get(model_type, 0)
 
@@ -90,14 +102,21 @@ def _is_too_old(model_type: str, release: Any) -> bool:
 def _processors(preprocessor: Mapping[str, Any]) -> Iterator[str]:
     inner = preprocessor.get("image_processor")
     for file in (preprocessor, inner if isinstance(inner, Mapping) else {}):
-        yield from (str(file[key]) for key in ("image_processor_type", "processor_class") if file.get(key))
+        yield from (str(file[key]) for key in ("processor_class", "image_processor_type") if file.get(key))
 
 
 def _classes(value: Any) -> list[str]:
     return [str(name) for name in value] if isinstance(value, list | tuple) else []
 
 
+def _encoder(config: Mapping[str, Any]) -> str:
+    encoder = config.get("vision_config")
+    return str(encoder.get("model_type", "")) if isinstance(encoder, Mapping) else ""
+
+
 def _from_config(config: Mapping[str, Any], family: str) -> Iterator[tuple[str, Any]]:
+    if _encoder(config) in WITHOUT_CLASS:
+        yield "num_additional_image_tokens", 0
     for place in IN_CONFIG.get(family, ()):
         group, _, name = place.rpartition(".")
         numbers = config.get(group) if group else config

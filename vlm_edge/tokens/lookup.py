@@ -128,6 +128,8 @@ def _named(model: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def _plain(value: Any, known: Any) -> Any:
-    """One number where a file gives the same for both sides."""
+    """One number where a file gives the same for both sides, and a whole one where it gives it a point."""
+    if isinstance(value, float) and isinstance(known, int) and value.is_integer():
+        return int(value)
     pair = isinstance(value, list | tuple) and len(value) == 2 and value[0] == value[1]
     return value[0] if pair and isinstance(known, int) else value

@@ -6,7 +6,9 @@ from typing import Any
 from vlm_edge.errors import UnsupportedMedia
 from vlm_edge.geometry import Size
 from vlm_edge.tokens.families import FAMILIES
+from vlm_edge.tokens.lookup import laid_over
 from vlm_edge.tokens.rule import Rule
+from vlm_edge.tokens.served import SERVED
 
 
 class AtMost(Rule, frozen=True, kw_only=True):
@@ -30,6 +32,9 @@ def _count(rule: Rule, size: Size) -> int | None:
 
 @cache
 def dearest() -> AtMost:
-    """Over all families whose counts are exact."""
-    rules = dict.fromkeys(family.rule for family in FAMILIES.values() if family.exact)
-    return AtMost(rules=tuple(rules), template_tokens=max(rule.template_tokens for rule in rules))
+    """Over all families whose counts are exact, with all numbers that names tell."""
+    named = ((row.family, row.numbers) for row in SERVED)
+    numbers = [*((name, {}) for name in FAMILIES), *named]
+    exact = (laid_over(FAMILIES[name].rule, values, name) for name, values in numbers if FAMILIES[name].exact)
+    rules = tuple(dict.fromkeys(exact))
+    return AtMost(rules=rules, template_tokens=max(rule.template_tokens for rule in rules))
