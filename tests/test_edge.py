@@ -991,6 +991,17 @@ def large_pages(count: int) -> bytes:
     return encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])
 
 
+@pytest.mark.parametrize(("unknown", "words"), [("estimate", "an estimate"), ("at_most", "an upper bound")])
+def test_a_refusal_says_of_counts_that_are_not_exact_what_they_are(unknown: Any, words: str) -> None:
+    edge = Edge(Settings(unknown_models=unknown, limits=Limits(max_request_tokens=50)))
+    with pytest.raises(VisionBudgetExceeded) as caught:
+        edge.prepare(CHAT_PATH, chat(image_part(jpeg(280, 280)), model="who-knows"))
+    assert caught.value.message.endswith(f"the vision tokens of this model are {words}")
+    with pytest.raises(VisionBudgetExceeded) as caught:
+        edge.prepare(CHAT_PATH, chat(image_part(jpeg(280, 280)), model=QWEN))
+    assert "of this model are" not in caught.value.message
+
+
 def test_pages_of_a_document_are_fitted_as_pictures_are() -> None:
     profiles = shipped_profiles()
     body = chat(image_part(large_pages(3), "image/tiff"), model=QWEN)

@@ -222,7 +222,7 @@ class Edge:
 
     def check(self, decision: Decision) -> None:
         """Raises VisionBudgetExceeded for what costs too much."""
-        check_budget(decision.plan, self.settings.limits, decision.rooms)
+        check_budget(decision.plan, self.settings.limits, decision.rooms, decision.model.certainty)
 
     async def carry_out(self, decision: Decision) -> Prepared:
         """The pixels, off the event loop, and the new body."""
@@ -354,11 +354,12 @@ class Edge:
         return [first]
 
     def _planned(self, probe: Probe, profile: Profile, model: str) -> PicturePlan:
-        limits, rule = self.settings.limits, self.models.get(model).model.rule
+        limits, served = self.settings.limits, self.models.get(model).model
+        rule = served.rule
         planned = Plan([[plan_picture(Subject("", [probe]), probe, profile, rule, limits)]])
         if self.settings.budget.on_exceed == "fit":
             planned = fitted(planned, profile, rule, limits)
-        check_budget(planned, limits)
+        check_budget(planned, limits, certainty=served.certainty)
         return planned.pictures[0]
 
 

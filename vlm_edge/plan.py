@@ -85,6 +85,13 @@ BIGGEST = 3
 
 Certainty = Literal["exact", "estimate", "at most"]
 
+# What a refusal says of counts that are not exact.
+CALLED: dict[Certainty, str] = {
+    "exact": "",
+    "estimate": "; the vision tokens of this model are an estimate",
+    "at most": "; the vision tokens of this model are an upper bound",
+}
+
 
 class Model(msgspec.Struct, frozen=True):
     """The model that a request asks for, as far as counting goes.
@@ -332,9 +339,17 @@ def check_bytes(found: int, limits: Limits) -> None:
         raise MediaTooLarge("bytes", found, limits.max_image_bytes)
 
 
-def check_budget(planned: Plan, limits: Limits, rooms: Rooms = _NO_ROOMS) -> None:
-    """Raises VisionBudgetExceeded for a picture, or the whole, that surely costs too much as planned."""
-    pictures = planned.pictures
+def check_budget(planned: Plan, limits: Limits, rooms: Rooms = _NO_ROOMS, certainty: Certainty = "exact") -> None:
+    """Raises VisionBudgetExceeded for a picture, or the whole, that surely costs too much as planned. certainty: of the
+    counts, which the refusal says where they are not exact."""
+    try:
+        _check_all(planned.pictures, limits, rooms)
+    except VisionBudgetExceeded as error:
+        error.message += CALLED[certainty]
+        raise
+
+
+def _check_all(pictures: Sequence[PicturePlan], limits: Limits, rooms: Rooms) -> None:
     for picture in pictures:
         if picture.tokens > limits.max_image_tokens:
             with naming(picture.place):

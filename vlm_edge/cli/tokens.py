@@ -108,7 +108,7 @@ def _request(subjects: Sequence[Subject], profile: str, model: str, edge: Edge) 
     made = plan(subjects, chosen, served, settings.limits)
     if settings.budget.on_exceed == "fit":
         made = fitted(made, chosen, served.rule, settings.limits)
-    check_budget(made, settings.limits)
+    check_budget(made, settings.limits, certainty=edge.models.get(model).model.certainty)
     return made
 
 
