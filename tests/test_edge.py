@@ -1000,6 +1000,9 @@ def test_a_refusal_says_of_counts_that_are_not_exact_what_they_are(unknown: Any,
     with pytest.raises(VisionBudgetExceeded) as caught:
         edge.prepare(CHAT_PATH, chat(image_part(jpeg(280, 280)), model=QWEN))
     assert "of this model are" not in caught.value.message
+    small = Edge(Settings(unknown_models=unknown, profiles=shipped_profiles() | {"standard": Profile(max_tokens=1)}))
+    with pytest.raises(VisionBudgetExceeded, match=words):
+        small.prepare(CHAT_PATH, chat(image_part(jpeg(280, 280)), model="who-knows"))
 
 
 def test_pages_of_a_document_are_fitted_as_pictures_are() -> None:

@@ -6,6 +6,7 @@ exact before the work is done.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Literal, NamedTuple
@@ -181,12 +182,13 @@ def plan(
     passed: the prompts of pictures that are not ours to prepare, but count as well.
     """
     media = []
-    for subject in subjects:
-        with naming(subject.place):
-            check_pages(subject.probes[0], profile)
-            check_document(subject.probes, limits)
-            pages = (plan_picture(subject, probe, profile, model.rule, limits) for probe in subject.probes)
-            media.append(list(pages))
+    with _calling(model.certainty):
+        for subject in subjects:
+            with naming(subject.place):
+                check_pages(subject.probes[0], profile)
+                check_document(subject.probes, limits)
+                pages = (plan_picture(subject, probe, profile, model.rule, limits) for probe in subject.probes)
+                media.append(list(pages))
     planned = Plan(media)
     check_number(planned, limits, passed)
     return _counted(planned, model.rule)
@@ -342,8 +344,15 @@ def check_bytes(found: int, limits: Limits) -> None:
 def check_budget(planned: Plan, limits: Limits, rooms: Rooms = _NO_ROOMS, certainty: Certainty = "exact") -> None:
     """Raises VisionBudgetExceeded for a picture, or the whole, that surely costs too much as planned. certainty: of the
     counts, which the refusal says where they are not exact."""
-    try:
+    with _calling(certainty):
         _check_all(planned.pictures, limits, rooms)
+
+
+@contextmanager
+def _calling(certainty: Certainty) -> Iterator[None]:
+    """Let a refusal say what the counts in it are."""
+    try:
+        yield
     except VisionBudgetExceeded as error:
         error.message += CALLED[certainty]
         raise
