@@ -16,6 +16,7 @@ from vlm_edge.media.profile import Pages, Profile
 from vlm_edge.models import ModelSettings
 from vlm_edge.tokens import FAMILIES, lookup
 from vlm_edge.tokens.table import markdown
+from vlm_edge.tokens.text import PLACEHOLDERS
 
 README = (ROOT / "README.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "edge.toml"
@@ -72,7 +73,7 @@ def error_classes(parent: type[errors.EdgeError]) -> Iterator[type[errors.EdgeEr
 
 @pytest.mark.parametrize(
     "error",
-    [*error_classes(errors.RequestError), *error_classes(errors.ServerError)],
+    [*error_classes(errors.RequestError), *error_classes(errors.ServerError), errors.UnknownModel],
     ids=lambda error: error.__name__,
 )
 def test_the_readme_lists_every_error_code_beside_its_status(error: type[errors.EdgeError]) -> None:
@@ -111,8 +112,12 @@ def between(start: str, end: str) -> str:
 
 
 def test_the_readme_holds_the_table_of_families() -> None:
-    """Made by `vlm-edge families --markdown`."""
-    assert between("<!-- families -->", "<!-- /families -->") == markdown(FAMILIES)
+    table = between("<!-- families -->", "<!-- /families -->")
+    assert table == markdown(FAMILIES), "put the output of `vlm-edge families --markdown` between the two marks"
+
+
+def test_the_readme_names_the_families_whose_text_is_counted() -> None:
+    assert re.findall(r"`(\w+)`", between("placeholder of a picture is one token:", ".\n")) == list(PLACEHOLDERS)
 
 
 def test_the_readmes_own_family_counts(tmp_path: Path) -> None:
