@@ -188,6 +188,15 @@ def test_what_is_no_name_is_nowhere(name: str, tmp_path: Path) -> None:
     assert folder_of(name, environ={"HF_HUB_CACHE": str(tmp_path)}) is None
 
 
+@pytest.mark.parametrize(
+    "words", [b"version https://git-lfs.github.com/spec/v1\noid sha256:0", b"{}", b'{"model":{"type":', b"[]"]
+)
+def test_a_tokenizer_that_is_none_is_refused_by_its_name(tmp_path: Path, words: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(words)
+    with pytest.raises(ConfigError, match=r"tokenizer\.json: not a tokenizer"):
+        read(tmp_path)
+
+
 # What is loaded
 
 

@@ -1034,6 +1034,17 @@ def test_text_that_looks_like_a_payload_counts_in_the_bound() -> None:
     assert (report.text_exact, (report.text_tokens or 0) >= 20_000) == (False, True)
 
 
+@pytest.mark.parametrize("side", [64, 1_200])
+def test_a_text_that_was_cut_is_seen_however_small_the_picture_beside_it_is(side: int) -> None:
+    """A small picture is not cut, so there are as many cuts as pictures."""
+    text = "x" * 100_000
+    report = (
+        Edge().prepare(CHAT_PATH, chat(text_part(text), image_part(png(side, side), "image/png"), model=QWEN)).report
+    )
+    assert report is not None
+    assert (report.text_exact, (report.text_tokens or 0) >= 99_000) == (False, True)
+
+
 def test_a_model_that_nobody_knows_is_refused_where_the_settings_say_so() -> None:
     edge = Edge(Settings(unknown_models="refuse"))
     with pytest.raises(UnknownModel):

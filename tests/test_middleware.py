@@ -14,11 +14,13 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -949,6 +951,32 @@ async def test_a_server_that_counts_otherwise_is_warned_of_once(
     assert total.answers == 3
 
 
+async def test_a_warning_is_seen_where_a_server_around_us_drops_those_of_others(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """vLLM's API server has its root logger at ERROR; and it shows the metrics of its process."""
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
+    loaded = SimpleNamespace(model=str(tmp_path), max_model_len=4_096)
+    inner = Recorder(body=usage(60))
+    inner.state = SimpleNamespace(vllm_config=SimpleNamespace(model_config=loaded))  # type: ignore[attr-defined]
+    app = edged(inner)
+    caplog.set_level(logging.ERROR)
+    caplog.handler.setLevel(logging.NOTSET)
+    await app({**_scope(), "app": inner}, _receive(KNOWN), discard)
+    assert "60 prompt tokens where at least 100" in caplog.text
+    assert b"vlm_edge_drifted_total" in generate_latest()
+
+
+async def test_the_first_requests_of_a_server_all_wait_for_what_it_tells(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_vl"}')
+    loaded = SimpleNamespace(model=str(tmp_path), max_model_len=4_096)
+    inner = Recorder()
+    inner.state = SimpleNamespace(vllm_config=SimpleNamespace(model_config=loaded))  # type: ignore[attr-defined]
+    app, body = edged(inner), chat(image_part(jpeg(320, 320)), model="my-own-name")
+    await asyncio.gather(*(app({**_scope(), "app": inner}, _receive(body), discard) for _ in range(8)))
+    assert {one.scope["vlm_edge.report"].family for one in inner.received} == {"qwen3_vl"}
+
+
 async def test_another_bound_of_pixels_is_named_where_it_explains_the_drift(caplog: pytest.LogCaptureFixture) -> None:
     answer = usage(80, prompt_tokens_details={"multimodal_tokens": {"image": 64}})
     async with client_of(edged(Recorder(body=answer))) as client:
@@ -1009,7 +1037,8 @@ async def test_the_usage_of_a_stream_is_read_while_it_passes() -> None:
 
 
 def _scope() -> Scope:
-    return {"type": "http", "method": "POST", "path": CHAT_PATH, "headers": [], "query_string": b""}
+    path = {"path": CHAT_PATH, "raw_path": CHAT_PATH.encode()}
+    return {"type": "http", "method": "POST", **path, "headers": [], "query_string": b""}
 
 
 def _receive(body: bytes) -> Receive:
@@ -1019,3 +1048,7 @@ def _receive(body: bytes) -> Receive:
         return next(messages, {"type": "http.disconnect"})
 
     return receive
+
+
+async def discard(_: Message) -> None:
+    pass

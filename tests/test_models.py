@@ -74,9 +74,33 @@ def test_a_server_of_a_family_that_its_files_do_not_tell_is_known_by_its_name(tm
     models.load(Loaded(model=str(folder), max_model_len=4_096))
     model = models.get("my-model").model
     assert (model.family, model.max_model_len) == ("ovis2", 4_096)
+    models = Models({}, {})
     models.load(Loaded(model="/nowhere/at-all", max_model_len=512))
     model = models.get("my-model").model
     assert (model.certainty, model.max_model_len) == ("estimate", 512)
+
+
+def test_a_server_that_was_told_what_we_do_not_know_is_an_estimate_with_its_context(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_vl"}')
+    models = Models({}, {})
+    models.load(Loaded(model=str(tmp_path), max_model_len=4_096, mm_processor_kwargs={"foo": 1}))
+    model = models.get("any").model
+    assert (model.family, model.certainty, model.max_model_len) == ("qwen3_vl", "estimate", 4_096)
+
+
+def test_what_was_known_before_a_server_told_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_vl"}')
+    models = Models({}, {})
+    assert models.get("any").model.certainty == "estimate"
+    assert not models.knows_server
+    models.load(Loaded(model=str(tmp_path)))
+    assert models.knows_server
+    assert models.get("any").model.family == "qwen3_vl"
+
+
+def test_a_checkpoint_that_tells_no_family_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{tmp_path.name}.*no config.json"):
+        Settings(models={"a": ModelSettings(checkpoint=str(tmp_path))})
 
 
 def test_an_own_family_counts_by_its_own_numbers(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def read(folder: Path) -> Checkpoint:
         preprocessor=_json(folder / "preprocessor_config.json"),
         processor=processor,
         video_preprocessor=_json(folder / "video_preprocessor_config.json"),
-        tokenizer=_bytes(folder / "tokenizer.json", TOKENIZER_BYTES),
+        tokenizer=_words(folder / "tokenizer.json"),
         tokenizer_config=tokenizer_config,
         chat_template=_chat_template(folder, processor or {}, tokenizer_config or {}),
     )
@@ -82,6 +82,22 @@ def _json(file: Path) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise ConfigError(f"{file}: not a JSON object")
     return value
+
+
+class _Words(msgspec.Struct, frozen=True):
+    """What every tokenizer.json has. It is not made into values: those of 33 MB are many."""
+
+    model: msgspec.Raw
+
+
+def _words(file: Path) -> bytes | None:
+    data = _bytes(file, TOKENIZER_BYTES)
+    try:
+        if data is not None:
+            msgspec.json.decode(data, type=_Words)
+    except msgspec.DecodeError:
+        raise ConfigError(f"{file}: not a tokenizer; a pointer of git-lfs, or cut short?") from None
+    return data
 
 
 def _text(file: Path) -> str | None:

@@ -6,18 +6,20 @@ what the chat template writes around the pictures is all that is sure.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from vlm_edge.budget import BudgetSettings, Room
 from vlm_edge.models import Served
 from vlm_edge.plan import Plan, Rooms
-from vlm_edge.requests.prompt import Prompt
+from vlm_edge.requests.prompt import Prompt, question
 from vlm_edge.tokens.text import bound
 
-# Longer texts are bounded: counting takes a quarter of a second a megabyte.
+# Longer texts are bounded: counting takes up to a second a megabyte. And what has so many bytes a token of its context
+# need not be counted, for vLLM refuses it unread (16 characters, of up to four bytes each).
 MAX_COUNTED_BYTES = 2 * 1024 * 1024
+BYTES_A_TOKEN = 64
 
 _NO_TOKENS: Mapping[int, int] = {}
 
@@ -54,14 +56,31 @@ def rooms(
     return found
 
 
-def doubtful(rooms: Rooms, planned: Plan) -> Sequence[int]:
-    """The prompts in which the bound of their text leaves open whether the pictures fit as they are planned."""
+class Question(NamedTuple):
+    """What to ask a server's /tokenize of a prompt that has so many media."""
+
+    number: int
+    messages: Sequence[Any]
+    fields: Mapping[str, Any]
+    media: int
+
+
+def questions(prompts: Sequence[Prompt], planned: Plan, rooms: Rooms, medium: Mapping[str, Any]) -> Sequence[Question]:
+    """Of the prompts in which the bound of their text leaves open whether the pictures fit as they are planned. medium:
+    what to put in the place of each."""
     found = []
-    for number, room in rooms.items():
+    for number, prompt in enumerate(prompts):
+        room = rooms.get(number, Room())
         tokens = sum(picture.tokens for picture in planned.pictures if picture.prompt in (number, None))
-        if number is not None and not room.exact and tokens > room.for_pictures(tokens, surely=True):
-            found.append(number)
+        is_open = not room.exact and tokens > room.for_pictures(tokens, surely=True)
+        if is_open and prompt.exact and room.text_at_most <= _most_bytes(room.max_model_len):
+            found.append(Question(number, *question(prompt, dict(medium)), prompt.media))
     return found
+
+
+def _most_bytes(max_model_len: int | None) -> int:
+    """Of a text that is worth counting."""
+    return min(MAX_COUNTED_BYTES, BYTES_A_TOKEN * max_model_len) if max_model_len else MAX_COUNTED_BYTES
 
 
 def _room(
@@ -79,6 +98,6 @@ def _counted(prompt: Prompt, pictures: int, served: Served) -> int | None:
     """None for what cannot be: of a prompt that we cannot make, that holds other media as well, or is too long."""
     if served.tokenizer is None or not prompt.exact or prompt.media != pictures:
         return None
-    if bound(prompt.messages, prompt.extra) > MAX_COUNTED_BYTES:
+    if bound(prompt.messages, prompt.extra) > _most_bytes(served.model.max_model_len):
         return None
     return served.tokenizer.count(prompt.messages, prompt.extra, pictures)

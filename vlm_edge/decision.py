@@ -82,6 +82,7 @@ class Decision(msgspec.Struct, frozen=True):
     passed: int  # media that are not ours to prepare
     dropped: int  # old pictures, for which a note is left
     seconds: float
+    hidden_bytes: int = 0  # of text that was cut out of the body as if it were media: counts of text do not see it
     rooms: Rooms = {}  # the context of its prompts, as far as it is known
 
     @property
@@ -108,13 +109,6 @@ class Decision(msgspec.Struct, frozen=True):
         return not any(self.body.value.get(key) for key in ELSEWHERE)
 
     @property
-    def hidden_bytes(self) -> int:
-        """Of text that was cut out of the body as if it were media: counts of text do not see it."""
-        media = len(self.media) + self.passed + self.dropped
-        cuts = self.body.cuts
-        return sum(cut.stop - cut.start for cut in cuts) if len(cuts) > media else 0
-
-    @property
     def jobs(self) -> list[Job[Encoded]]:
         """The work on its pictures."""
         return [job(medium.job(one), one) for medium, pictures in self._media for one in pictures]
@@ -122,6 +116,15 @@ class Decision(msgspec.Struct, frozen=True):
     @property
     def _media(self) -> Sequence[tuple[Medium, Sequence[PicturePlan]]]:
         return list(zip(self.media, self.plan.media, strict=True))
+
+
+def hidden_bytes(found: Found, media: Sequence[Medium]) -> int:
+    """Of what was cut out and is no medium's."""
+    others = set(found.body.cuts) - {medium.place.cut for medium in media}
+    if others:
+        places = found.body.places({part.source for part in found.parts})
+        others -= {place.cut for place in places.values()}
+    return sum(cut.stop - cut.start for cut in others)
 
 
 def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | None:

@@ -11,8 +11,8 @@ import msgspec
 
 from vlm_edge import choice, context
 from vlm_edge.checkpoint import Loaded
-from vlm_edge.context import Told
-from vlm_edge.decision import Decision, Found, Opened, Prepared, find, job, later, write
+from vlm_edge.context import Question, Told
+from vlm_edge.decision import Decision, Found, Opened, Prepared, find, hidden_bytes, job, later, write
 from vlm_edge.drift import Drifts
 from vlm_edge.errors import RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
 from vlm_edge.fetch import Fetcher, need_extra
@@ -41,7 +41,6 @@ from vlm_edge.policies import Admitted, admit
 from vlm_edge.report import PictureReport
 from vlm_edge.requests.body import Path, Raw, find_cuts
 from vlm_edge.requests.part import MediaPart
-from vlm_edge.requests.prompt import Prompt, question
 from vlm_edge.requests.stray import holds_data_url
 from vlm_edge.settings import Settings
 from vlm_edge.workers import Job, Workers
@@ -202,6 +201,7 @@ class Edge:
             edits=strings_of(found.body, admitted.edits),
             passed=admitted.passed,
             dropped=admitted.dropped,
+            hidden_bytes=hidden_bytes(found, opened.media),
             seconds=found.seconds + opened.seconds + time.perf_counter() - begin,
         )
 
@@ -211,9 +211,8 @@ class Edge:
         served, planned = told.of(decision.served, settings.budget.max_model_len), decision.plan
         rooms: Rooms = {}
         if decision.stands_alone:
-            rooms = context.rooms(
-                decision.prompts, planned, served, settings.budget, told.tokens, decision.hidden_bytes
-            )
+            hidden = decision.hidden_bytes
+            rooms = context.rooms(decision.prompts, planned, served, settings.budget, told.tokens, hidden)
         if settings.budget.on_exceed == "fit":
             profile = settings.profiles[decision.profile]
             planned = fitted(planned, profile, served.model.rule, settings.limits, rooms)
@@ -296,31 +295,31 @@ class Edge:
 
     async def _settle_async(self, decision: Decision, text_bytes: int) -> Decision:
         """`settle`, with what the server tells, and long texts off the event loop."""
-        told = await self._ask(decision, self.server) if self.server else _NOTHING_TOLD
-        tokenizer = decision.served.tokenizer
+        tokenizer, server = decision.served.tokenizer, self.server
         if tokenizer:
             text_bytes = text_bytes * COUNTING if tokenizer.is_read else LONG
+        told = Told()
+        if server and decision.model.max_model_len is None:
+            told = Told((await server.models()).get(decision.model.name))
+        settled = await self._aside(text_bytes, partial(self.settle, decision, told))
+        if server is None or self.settings.budget.count_text == "bound" or tokenizer or not decision.model.exact:
+            return settled
+        find = partial(context.questions, decision.prompts, decision.plan, settled.rooms, SMALL)
+        questions = await self._aside(text_bytes, find)
+        if not questions:
+            return settled
+        told = told._replace(tokens=await self._ask(decision.model, questions, server))
         return await self._aside(text_bytes, partial(self.settle, decision, told))
 
-    async def _ask(self, decision: Decision, server: Server) -> Told:
-        """The model's context; and tokens of text, where its bound leaves open whether there is room."""
-        name, budget = decision.model.name, self.settings.budget
-        told = Told(None if decision.model.max_model_len else (await server.models()).get(name))
-        if budget.count_text == "bound" or decision.served.tokenizer:
-            return told
-        doubtful = context.doubtful(self.settle(decision, told).rooms, decision.plan)
-        prompts = decision.prompts if doubtful else ()
-        counts = await asyncio.gather(*(self._count(server, decision.model, prompts[number]) for number in doubtful))
-        counted = zip(doubtful, counts, strict=True)
-        return told._replace(tokens={number: count for number, count in counted if count is not None})
-
-    async def _count(self, server: Server, model: Model, prompt: Prompt) -> int | None:
-        """Tokens of a prompt without its pictures: it is asked for with small ones in their place."""
-        if not prompt.exact:
-            return None
-        messages, fields = question(prompt, SMALL)
-        count = await server.count(model.name, messages, fields)
-        return None if count is None else count - sum(model.rule.images([SMALL_SIZE] * prompt.media))
+    async def _ask(self, model: Model, questions: Sequence[Question], server: Server) -> Mapping[int, int]:
+        """Tokens of prompts without their pictures: they are asked for with small ones in their place."""
+        asked = (server.count(model.name, question.messages, question.fields) for question in questions)
+        counts = zip(questions, await asyncio.gather(*asked), strict=True)
+        return {
+            question.number: count - sum(model.rule.images([SMALL_SIZE] * question.media))
+            for question, count in counts
+            if count is not None
+        }
 
     def _openings(self, opened: Opened) -> list[Job[Sequence[Probe]]]:
         """The work to find the pages of those media whose headers do not tell."""

@@ -82,6 +82,8 @@ def cheaper(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout |
 
 def smallest(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout:
     """As small as the profile lets it be, where that costs less: many models count by the shape alone."""
+    if found.canvas.pixels <= profile.floor_pixels:
+        return found
     floor, least = _floor(size, profile, rule)
     helps = floor.canvas.pixels < found.canvas.pixels and least < rule.image(found.canvas)
     return floor if helps else found
@@ -89,9 +91,13 @@ def smallest(size: Size, found: Layout, profile: Profile, rule: Rule) -> Layout:
 
 @lru_cache(maxsize=4_096)
 def _floor(size: Size, profile: Profile, rule: Rule) -> tuple[Layout, float]:
-    """And what it costs. What a model without a grid makes of a picture may have fewer pixels: then it gets as many."""
-    floor = _layout(size, profile, rule, profile.floor_pixels)
-    if rule.cell == 1 and floor.canvas.pixels < (1 - SNAP) ** 2 * min(profile.floor_pixels, size.pixels):
+    """The smallest of no fewer pixels than the profile wants, and what it costs; of a grid, the next whole cells."""
+    pixels = least = min(profile.floor_pixels, size.pixels)
+    floor = _layout(size, profile, rule, pixels)
+    while floor.canvas.pixels < least and pixels < min(2 * least, profile.max_pixels):
+        pixels += pixels // STEP + 1
+        floor = _layout(size, profile, rule, pixels)
+    if rule.cell == 1 and floor.canvas.pixels < (1 - SNAP) ** 2 * least:  # the model makes less of it
         fitted = fit(size, profile.max_side, profile.floor_pixels)
         floor = Layout(fitted, fitted) if _tokens(fitted, rule) < inf else floor
     return floor, _tokens(floor.canvas, rule)

@@ -1,8 +1,9 @@
 """Metrics: Report → Prometheus. Nothing else in the package knows of it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -65,6 +66,12 @@ class Metrics:
 
     def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"vlm_edge_{name}", help_text, buckets=buckets, registry=self.registry)
+
+
+def share_drift(drifts: Drifts) -> None:
+    """The same on the registry of the process, which a server around us exposes; the first of several counts."""
+    with suppress(ValueError):  # there is one
+        REGISTRY.register(_DriftCollector(drifts))
 
 
 class _DriftCollector(Collector):

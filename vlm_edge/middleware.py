@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vlm_edge.access import Check, check_of, let_in
 from vlm_edge.checkpoint import loaded
 from vlm_edge.decision import Prepared
-from vlm_edge.drift import Drift, Expected, Usage, UsageReader, drift, explained, reader_of, warning
+from vlm_edge.drift import Drift, Drifts, Expected, Usage, UsageReader, drift, explained, reader_of, warning
 from vlm_edge.edge import Edge
 from vlm_edge.errors import (
     BodyTooLarge,
@@ -39,6 +39,7 @@ from vlm_edge.settings import Settings
 from vlm_edge.upload import ClientLeft, Later, at_once, check_head, in_time, read_body
 
 log = logging.getLogger("vlm_edge")
+drift_log = logging.getLogger("vlm_edge.drift")
 
 REPORT_KEY = "vlm_edge.report"  # where the app finds the Report in the scope
 SETTINGS_KEY = "vlm_edge.settings"  # and another instance those by which it was made
@@ -131,6 +132,7 @@ class EdgeMiddleware:
             found = loaded(getattr(scope.get("app"), "state", None))
             if found:
                 await self.edge.learn(found)
+                _show_drift(self.edge.drifts)
 
     async def _search(self, path: str, scope: Scope, receive: Receive) -> Receive:
         """Of a path that is no endpoint: the body as it came, in which no medium was found."""
@@ -175,13 +177,22 @@ class EdgeMiddleware:
     def _saw(self, report: Report, expected: Expected, usage: Usage) -> None:
         found = drift(expected, usage)
         if self.edge.drifts.saw(report.model, found) and found:
-            log.warning("%s", warning(report.model, found, self._reason(report, found)))
+            drift_log.warning("%s", warning(report.model, found, self._reason(report, found)))
 
     def _reason(self, report: Report, found: Drift) -> str:
         if found.where != "vision":
             return ""
         rule = self.edge.models.get(report.model).model.rule
         return explained(rule, [picture.size_after for picture in report.pictures], found.found)
+
+
+def _show_drift(drifts: Drifts) -> None:
+    """In a server that tells of itself: vLLM shows the metrics of its process, and its root logger drops warnings."""
+    from vlm_edge.metrics import share_drift
+
+    share_drift(drifts)
+    if drift_log.level == logging.NOTSET:
+        drift_log.setLevel(logging.WARNING)
 
 
 def watched(send: Send, saw: Callable[[Usage], None]) -> Send:

@@ -73,24 +73,30 @@ class Models:
 
     def get(self, name: str) -> Served:
         """Raises UnknownModel where the settings have it so."""
-        served = self._known.get(name)
+        known = self._known  # `load` begins another
+        served = known.get(name)
         if served is None:
             served = self._find(name)
-            if len(self._known) < MAX_KNOWN:
-                self._known[name] = served
+            if len(known) < MAX_KNOWN:
+                known[name] = served
         return served
 
     @property
     def knows_server(self) -> bool:
-        """Whether `load` has been called."""
+        """Whether `load` has done its work."""
         return self._asked
 
     def load(self, loaded: Loaded) -> None:
-        """Count by the numbers of this model whatever name the settings have no entry for: it is served under any."""
-        self._asked = True
+        """Count by the numbers of this model whatever name the settings have no entry for: it is served under any.
+
+        Once; for one thread at a time.
+        """
+        if self._asked:
+            return
         served = self._of_loaded(loaded)
         model = msgspec.structs.replace(served.model, max_model_len=loaded.max_model_len)
         self._loaded, self._known = served._replace(model=model), {}
+        self._asked = True
 
     def _of_loaded(self, loaded: Loaded) -> Served:
         """By its files, else by its name."""
@@ -136,6 +142,8 @@ class Models:
         if folder is None:
             raise ConfigError(f"no checkpoint lies at {entry.checkpoint!r}, or in the local cache")
         found = read(folder)
+        if not (entry.family or found.config or found.preprocessor or found.processor):
+            raise ConfigError(f"{folder}: no config.json or preprocessor_config.json, by which to tell the family")
         if entry.family:
             model = self._named(entry.family, entry.params)
             return Served(model, _tokenizer(found, model.family))
@@ -174,9 +182,17 @@ def _of_files(loaded: Loaded) -> Served | None:
         return None
     found = read(loaded.folder)
     family, rule = _rule(found, loaded.config or found.config)
-    model = Model(loaded.model, family, laid_over(rule, loaded.mm_processor_kwargs, loaded.model))
     words = read(loaded.tokenizer_folder) if loaded.tokenizer_folder else found
+    model = _with_kwargs(Model(loaded.model, family, rule), loaded.mm_processor_kwargs)
     return Served(model, _tokenizer(words, family, loaded.template))
+
+
+def _with_kwargs(model: Model, kwargs: Mapping[str, Any]) -> Model:
+    """An estimate where the server's processor was told something that we do not know."""
+    try:
+        return msgspec.structs.replace(model, rule=laid_over(model.rule, kwargs, model.name))
+    except EdgeError:
+        return msgspec.structs.replace(model, certainty="estimate")
 
 
 def _rule(found: Checkpoint, config: Mapping[str, Any] | None) -> tuple[str, Rule]:

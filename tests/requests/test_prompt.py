@@ -100,6 +100,38 @@ def test_only_a_chat_is_answered(path: str, *, generates: bool, opens: bool) -> 
     assert (prompt.generates, prompt.extra["add_generation_prompt"]) == (generates, opens)
 
 
+@pytest.mark.parametrize(
+    ("asked", "tokens"), [("4000", 4_000), (4_000.0, 4_000), ("many", None), (True, 1), ([], None), (1e999, None)]
+)
+def test_a_length_is_read_as_lenient_servers_read_it(asked: Any, tokens: int | None) -> None:
+    assert chat(user(TEXT), max_tokens=asked).output_tokens == tokens
+
+
+def test_variables_that_are_not_set_are_left_out() -> None:
+    kwargs: dict[str, Any] = {"a": None, "b": "auto", "enable_thinking": None, "c": []}
+    assert chat(user(TEXT), chat_template_kwargs=kwargs).extra == {"add_generation_prompt": True, "c": []}
+    thinking = chat(user(TEXT), chat_template_kwargs=kwargs, reasoning_effort="low").extra["enable_thinking"]
+    assert thinking is True
+
+
+def test_all_that_a_call_holds_is_kept_behind_what_is_known() -> None:
+    call = {"index": 0, "type": "function", "id": "1", "function": {"q": 1, "name": "f", "arguments": "{}"}}
+    (message,) = chat({"role": "assistant", "tool_calls": [call]}).messages
+    (made,) = message["tool_calls"]
+    assert (list(made), list(made["function"])) == (["id", "function", "type", "index"], ["arguments", "name", "q"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"add_generation_prompt": "false"},
+        {"tools": [{"type": "function", "function": {"name": "f"}}], "chat_template_kwargs": {"tools": []}},
+    ],
+)
+def test_what_a_server_reads_in_another_way_is_not_called_exact(fields: dict[str, Any]) -> None:
+    assert not chat(user(TEXT), **fields).exact
+
+
 def test_variables_of_the_template_are_kept() -> None:
     kwargs = {"enable_thinking": False, "add_generation_prompt": True}
     prompt = chat(user(TEXT), chat_template_kwargs=kwargs, add_generation_prompt=False)

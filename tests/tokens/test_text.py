@@ -83,6 +83,11 @@ def test_text_that_is_no_unicode_is_no_count(tokenizer: Tokenizer) -> None:
     assert tokenizer.count([user({"type": "text", "text": "\ud800"})]) is None
 
 
+def test_a_tokenizer_of_a_kind_that_the_library_does_not_know_is_no_count_and_no_error() -> None:
+    later = b'{"version":"1.0","model":{"type":"NotYetInvented"}}'
+    assert Tokenizer(later, {}, IN_PARTS, QWEN).count([user(TEXT)]) is None
+
+
 def test_special_tokens_are_known_by_name() -> None:
     config = {"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|im_end|>", "pad_token": None}
     tokenizer = Tokenizer(bytewise(), config, "{{ bos_token }}{{ eos_token }}{{ pad_token }}", QWEN)

@@ -100,7 +100,8 @@ def _is_answer(block: Block, role: str) -> bool:
 def _is_known(block: Block, role: str) -> bool:
     if _is_answer(block, role):
         return all(inner.get("type") in ("text", "image") for inner in _inner(block))
-    return block["type"] in ("text", "image", "tool_use", "thinking", *THOUGHTS)
+    named = block["type"] != "tool_use" or bool(block.get("id"))  # else its server makes one up
+    return named and block["type"] in ("text", "image", "tool_use", "thinking", *THOUGHTS)
 
 
 def _parts(block: Block) -> Iterator[Message]:

@@ -131,10 +131,18 @@ def _line(line: Mapping[str, Any]) -> Sequence[Prompt]:
 
 
 def _generating(messages: Sequence[Message], body: Mapping[str, Any]) -> Prompt:
-    asked = body.get("max_completion_tokens") or body.get("max_tokens")
+    asked = _whole(body.get("max_completion_tokens")) or _whole(body.get("max_tokens"))
     extra = {**_opening(body, opens=True), **_efforts(body), **_tools(body)}
     made = _conversation(list(map(_renamed, messages)), body, extra)
-    return msgspec.structs.replace(made, output_tokens=asked if isinstance(asked, int) else None)
+    return msgspec.structs.replace(made, output_tokens=asked)
+
+
+def _whole(asked: Any) -> int | None:
+    """A number as lenient servers read it, also from a string."""
+    try:
+        return int(float(asked)) if isinstance(asked, str | int | float) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _read(messages: Sequence[Message]) -> Sequence[Message]:
@@ -148,9 +156,12 @@ def _as_read(message: Message) -> Message:
 
 
 def _call_as_read(call: Message) -> Message:
-    kept: Message = {key: call[key] for key in ("id", "function", "type") if key in call}
-    function = {key: call["function"][key] for key in ("arguments", "name") if key in call["function"]}
-    return {**kept, "function": function}
+    return {**_first(call, ("id", "function", "type")), "function": _first(call["function"], ("arguments", "name"))}
+
+
+def _first(value: Message, keys: tuple[str, ...]) -> Message:
+    """With these keys before the others."""
+    return {**{key: value[key] for key in keys if key in value}, **value}
 
 
 def _renamed(message: Message) -> Message:
@@ -170,8 +181,10 @@ def _conversation(
 def _is_plain(body: Mapping[str, Any]) -> bool:
     """Whether no field makes the prompt another; whether tools are shown that must not be called, is for the server."""
     tools = body.get("tools") or ()
-    hidden = bool(tools) and body.get("tool_choice") == "none"
-    return not hidden and all(map(_is_tool, tools)) and not any(body.get(key) for key in OWN_WAYS)
+    hidden = bool(tools) and (body.get("tool_choice") == "none" or "tools" in _kwargs(body))
+    opens = body.get("add_generation_prompt")
+    odd = opens is not None and not isinstance(opens, bool)
+    return not (hidden or odd) and all(map(_is_tool, tools)) and not any(body.get(key) for key in OWN_WAYS)
 
 
 # Variables of the template
@@ -179,15 +192,21 @@ def _is_plain(body: Mapping[str, Any]) -> bool:
 
 def _opening(body: Mapping[str, Any], *, opens: bool) -> dict[str, Any]:
     """opens: whether a turn of the assistant is begun behind the messages. A field of its own is no variable."""
-    kwargs, asked = body.get("chat_template_kwargs"), body.get("add_generation_prompt")
+    asked = body.get("add_generation_prompt")
+    return {**_kwargs(body), "add_generation_prompt": opens if asked is None else bool(asked)}
+
+
+def _kwargs(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Its server leaves out those that are not set."""
+    kwargs = body.get("chat_template_kwargs")
     given = kwargs if isinstance(kwargs, dict) else {}
-    return {**given, "add_generation_prompt": opens if asked is None else bool(asked)}
+    return {name: value for name, value in given.items() if value is not None and value != "auto"}
 
 
 def _efforts(body: Mapping[str, Any]) -> dict[str, Any]:
     """Who asks for some effort, asks for thinking."""
     named = {name: body[name] for name in ("documents", "reasoning_effort") if body.get(name) is not None}
-    if "reasoning_effort" in named and "enable_thinking" not in (body.get("chat_template_kwargs") or {}):
+    if "reasoning_effort" in named and "enable_thinking" not in _kwargs(body):
         named["enable_thinking"] = named["reasoning_effort"] != "none"
     return named
 

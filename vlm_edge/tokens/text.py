@@ -113,15 +113,17 @@ class Tokenizer:
     def count(self, messages: Sequence[Message], extra: Mapping[str, Any] | None = None, media: int = 0) -> int | None:
         """Tokens of a prompt, less the one of each of its `media` that vision tokens replace.
 
-        None where it cannot be told: the template refuses it, its text is no Unicode, or there are two templates.
+        None where it cannot be told: the template refuses it, its text is no Unicode, there are two templates, or the
+        file is of a later kind than the library reads.
         """
         if (extra or {}).get("tools") and self._config.get("chat_template") not in (None, self.chat_template):
             return None  # servers write tools by the tokenizer's template, and all else by the processor's
         text = self._template.render(messages, {**self._marks, **(extra or {})})
-        if text is None:
+        encoder = self._encoder
+        if text is None or encoder is None:
             return None
         try:  # of a batch, for that lets other threads run meanwhile
-            (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=False)
+            (encoding,) = encoder.encode_batch_fast([text], add_special_tokens=False)
         except (TypeError, UnicodeError):
             return None
         return len(encoding) - media
@@ -136,10 +138,13 @@ class Tokenizer:
         return Template(self.chat_template, self.placeholder)
 
     @cached_property
-    def _encoder(self) -> "Encoder":
+    def _encoder(self) -> "Encoder | None":
         from tokenizers import Tokenizer as Encoder
 
-        encoder = Encoder.from_buffer(self._json)
+        try:
+            encoder = Encoder.from_buffer(self._json)
+        except Exception:  # noqa: BLE001 - the library raises no kind of its own
+            return None
         encoder.no_truncation()  # as the file may ask for, and servers do not
         encoder.no_padding()
         return encoder
