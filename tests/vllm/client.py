@@ -73,9 +73,10 @@ class Client:
         with self.http.stream("POST", CHAT_PATH, content=body, headers=JSON, timeout=timeout_s) as response:
             yield response
 
-    def metric(self, name: str) -> float:
-        """The value of a metric that vLLM has once."""
-        (value,) = [sample.value for sample in self._samples() if sample.name == name]
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric that there is once with these labels."""
+        samples = [sample for sample in self._samples() if sample.name == name]
+        (value,) = [sample.value for sample in samples if labels.items() <= sample.labels.items()]
         return value
 
     def counters(self) -> dict[str, float]:

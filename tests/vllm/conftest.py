@@ -8,12 +8,16 @@ import pytest
 
 from tests.vllm.client import Client
 from tests.vllm.environment import Environment, ready, tail
-from tests.vllm.service import FACES, MAX_IMAGES, MODEL, Service
+from tests.vllm.service import FACES, MAX_IMAGES, MISTAKEN, MODEL, Service
 from vlm_edge import Edge, Settings
 
 SETTINGS = f"""\
 [models.{MODEL}]
 checkpoint = "CHECKPOINT"
+
+[models.{MISTAKEN}]
+family = "qwen2_5_vl"
+params = {{ max_pixels = 100_352 }}
 
 [limits]
 max_images = {MAX_IMAGES}

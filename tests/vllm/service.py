@@ -17,6 +17,7 @@ from tests.servers import free_port
 from tests.vllm.environment import Environment, tail
 
 MODEL = "tiny-vlm"
+MISTAKEN = "tiny-vlm-believed-otherwise"  # the same, of which the settings are wrong
 CONTEXT_TOKENS = 4_096
 MAX_IMAGES = 2
 
@@ -24,7 +25,7 @@ START_S = 300.0
 STOP_S = 30.0
 
 VLLM_OPTIONS = (
-    f"--served-model-name {MODEL} --max-model-len {CONTEXT_TOKENS} --limit-mm-per-prompt.image {MAX_IMAGES} "
+    f"--served-model-name {MODEL} {MISTAKEN} --max-model-len {CONTEXT_TOKENS} --limit-mm-per-prompt.image {MAX_IMAGES} "
     "--max-num-seqs 8 --dtype float32 --enforce-eager --enable-prompt-tokens-details"
 ).split()
 

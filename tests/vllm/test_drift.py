@@ -2,19 +2,14 @@
 
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 
 from tests.samples import CHAT_PATH, data_url, image_part, png
-from tests.servers import served
 from tests.vllm.client import JSON, Client, asking
-from tests.vllm.service import MODEL
-from vlm_edge import Settings, Size
+from tests.vllm.service import MISTAKEN, MODEL, Service
+from vlm_edge import Size
 from vlm_edge.drift import Expected, Usage, drift, reader_of
-from vlm_edge.gateway.app import create_app
-from vlm_edge.gateway.config import GatewaySettings
-from vlm_edge.models import ModelSettings
 from vlm_edge.tokens import lookup
 
 SIZE = Size(644, 476)  # which neither the edge nor the processor changes
@@ -97,17 +92,15 @@ def usage_of(vllm: Client, path: str, body: bytes) -> Usage | None:
     return reader.usage()
 
 
-def test_a_gateway_that_believes_other_numbers_notices_it(vllm: Client, caplog: pytest.LogCaptureFixture) -> None:
-    believed = {MODEL: ModelSettings(family="qwen2_5_vl", params={"max_pixels": 100_352})}
-    gateway = GatewaySettings(backend=str(vllm.http.base_url))
-    with served(create_app(Settings(models=believed, gateway=gateway))) as port:
-        for body in (chat(), chat(**STREAMED)):
-            assert httpx.post(f"http://127.0.0.1:{port}{CHAT_PATH}", content=body, headers=JSON).status_code == 200
-        metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-    warnings = [record.getMessage() for record in caplog.records if "configured otherwise" in record.getMessage()]
+def test_who_believes_other_numbers_notices_it(client: Client, service: Service) -> None:
+    """In the log and in the metrics, of the gateway or of the vLLM that the edge is in."""
+    body = chat(model=MISTAKEN)
+    for asked in (body, chat(model=MISTAKEN, **STREAMED)):
+        assert client.http.post(CHAT_PATH, content=asked, headers=JSON).status_code == 200
+    warnings = [line for line in service.log.read_text().splitlines() if "configured otherwise" in line]
     assert len(warnings) == 1  # of two drifts
-    assert f"{MODEL!r} counts {TOKENS} vision tokens" in warnings[0]
+    assert f"{MISTAKEN!r} counts {TOKENS} vision tokens" in warnings[0]
     assert "max_pixels between" in warnings[0]
-    labels = f'direction="more",model="{MODEL}",where="vision"'
-    found = [line for line in metrics.splitlines() if line.startswith("vlm_edge_drifted_total")]
-    assert [float(line.rpartition(" ")[2]) for line in found if all(one in line for one in labels.split(","))] == [2.0]
+    drifted = {"model": MISTAKEN, "where": "vision", "direction": "more"}
+    assert client.metric("vlm_edge_drifted_total", **drifted) == 2.0
+    assert client.metric("vlm_edge_usage_compared_total", model=MISTAKEN) == 2.0
