@@ -15,8 +15,8 @@ from vlm_edge.cli.main import app
 from vlm_edge.media.profile import Pages, Profile
 from vlm_edge.models import ModelSettings
 from vlm_edge.tokens import FAMILIES, lookup
+from vlm_edge.tokens.placeholders import PLACEHOLDERS
 from vlm_edge.tokens.table import markdown
-from vlm_edge.tokens.text import PLACEHOLDERS
 
 README = (ROOT / "README.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "edge.toml"
@@ -117,7 +117,7 @@ def test_the_readme_holds_the_table_of_families() -> None:
 
 
 def test_the_readme_names_the_families_whose_text_is_counted() -> None:
-    assert re.findall(r"`(\w+)`", between("placeholder of a picture is one token:", ".\n")) == list(PLACEHOLDERS)
+    assert re.findall(r"`(\w+)`", between("placeholder of a picture is known:", ".\n")) == list(PLACEHOLDERS)
 
 
 def test_the_readmes_own_family_counts(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.vocabularies import bytewise
 from vlm_edge.checkpoint import Loaded
 from vlm_edge.errors import ConfigError, UnknownModel
 from vlm_edge.geometry import Size
@@ -103,6 +104,33 @@ def test_a_checkpoint_that_tells_no_family_is_named(tmp_path: Path) -> None:
         Settings(models={"a": ModelSettings(checkpoint=str(tmp_path))})
 
 
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """With a tokenizer and no template."""
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_vl"}')
+    (tmp_path / "tokenizer.json").write_text(bytewise(["<|image_pad|>"]), "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_text_is_counted_by_the_template_that_the_server_was_given(checkpoint: Path, *, inline: bool) -> None:
+    template, file = "{% for m in messages %}{{ m.role }}{% endfor %}", checkpoint / "own.jinja"
+    file.write_text(template)
+    given = template if inline else f"{file}"
+    without = Models({"a": ModelSettings(checkpoint=f"{checkpoint}")}, {}).get("a")
+    assert without.tokenizer is None
+    models = Models({"a": ModelSettings(checkpoint=f"{checkpoint}", chat_template=given)}, {})
+    tokenizer = models.get("a").tokenizer
+    assert tokenizer
+    assert tokenizer.chat_template == template
+
+
+def test_a_template_that_is_not_there_is_named(checkpoint: Path) -> None:
+    models = Models({"a": ModelSettings(checkpoint=f"{checkpoint}", chat_template="nowhere.jinja")}, {})
+    with pytest.raises(ConfigError, match=r"models\.a: chat_template = 'nowhere\.jinja': no such file"):
+        models.read()
+
+
 def test_an_own_family_counts_by_its_own_numbers(tmp_path: Path) -> None:
     models = load(
         tmp_path,
@@ -169,6 +197,7 @@ def test_the_upper_bound_is_above_every_family_that_is_counted_exactly(tmp_path:
         '[models.a]\nfamily = "qwen2_vl"\nmax_model_len = 0',
         '[models."*"]\nparams = { max_pixels = 1003520 }',
         '[models.a]\ncheckpoint = "no-such-folder/at-all"',
+        '[models.a]\nfamily = "qwen2_vl"\nchat_template = "{{ messages }}"',
         '[families.a]\nrule = "MergedGrid"\npatch = 0\nmerge = 2\nmin_pixels = 1\nmax_pixels = 2',
         '[families.a]\nrule = "Nothing"',
         '[families.a]\nrule = ["MergedGrid"]',

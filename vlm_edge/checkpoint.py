@@ -62,6 +62,11 @@ def _chat_template(folder: Path, processor: dict[str, Any], tokenizer_config: di
     return next((template for template in templates if template is not None), None)
 
 
+def template_of(text: str) -> str | None:
+    """A chat template from its file, or as it stands: what `--chat-template` takes."""
+    return _text(Path(text)) if _is_file(Path(text)) else text
+
+
 def _default(template: Any) -> str | None:
     """One template; or the one for all uses of several: `[{"name": "default", "template": …}]`, `{"default": …}`."""
     if isinstance(template, list):
@@ -199,8 +204,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def template(self) -> str | None:
         """The chat template that the server was given, if it was given one."""
-        file = Path(self.chat_template or "")
-        return _text(file) if self.chat_template and _is_file(file) else self.chat_template
+        return template_of(self.chat_template) if self.chat_template else None
 
     @property
     def tokenizer_folder(self) -> Path | None:

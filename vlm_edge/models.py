@@ -10,13 +10,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from vlm_edge.checkpoint import Checkpoint, Loaded, folder_of, read
+from vlm_edge.checkpoint import Checkpoint, Loaded, folder_of, read, template_of
 from vlm_edge.errors import ConfigError, EdgeError, UnknownModel
 from vlm_edge.plan import Certainty, Model
 from vlm_edge.tokens import FAMILIES, Rule, dearest, lookup, model_type, own_rule
 from vlm_edge.tokens.checkpoint import checkpoint_rule
 from vlm_edge.tokens.lookup import laid_over
-from vlm_edge.tokens.text import PLACEHOLDERS, Tokenizer, is_installed
+from vlm_edge.tokens.placeholders import PLACEHOLDERS
+from vlm_edge.tokens.text import Tokenizer, is_installed
 
 # Counts for a model of unknown family are estimates by this one, whose grid is the finest among the common ones.
 ASSUMED_FAMILY = "qwen2_vl"
@@ -33,18 +34,21 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     family: a model_type, a Hugging Face name, or one of [families]; without one, the name tells it. params: the
     numbers its processor was given (`--mm-processor-kwargs`), as `{ max_pixels = 1003520 }`. checkpoint: its folder, or
     its Hugging Face name if that is in the local cache: the family and its numbers are read there, and with the extra
-    `text` its tokenizer counts the text of prompts. max_model_len: as its server was given it; the gateway asks its
-    backend.
+    `text` its tokenizer counts the text of prompts, by the chat_template that its server was given (a file, as of
+    `--chat-template`) or its own. max_model_len: as its server was given it; the gateway asks its backend.
     """
 
     family: str = ""
     params: dict[str, Any] = {}
     checkpoint: str = ""
+    chat_template: str = ""
     max_model_len: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_model_len is not None and self.max_model_len < 1:
             raise ValueError(f"max_model_len = {self.max_model_len}: must be 1 or more")
+        if self.chat_template and not self.checkpoint:
+            raise ValueError("chat_template without a checkpoint: there is no tokenizer to go with it")
 
 
 class Served(NamedTuple):
@@ -141,14 +145,14 @@ class Models:
         folder = folder_of(entry.checkpoint)
         if folder is None:
             raise ConfigError(f"no checkpoint lies at {entry.checkpoint!r}, or in the local cache")
-        found = read(folder)
+        found, template = read(folder), _template(entry)
         if not (entry.family or found.config or found.preprocessor or found.processor):
             raise ConfigError(f"{folder}: no config.json or preprocessor_config.json, by which to tell the family")
         if entry.family:
             model = self._named(entry.family, entry.params)
-            return Served(model, _tokenizer(found, model.family))
+            return Served(model, _tokenizer(found, model.family, template))
         family, rule = _rule(found, found.config)
-        return Served(Model(name, family, laid_over(rule, entry.params, name)), _tokenizer(found, family))
+        return Served(Model(name, family, laid_over(rule, entry.params, name)), _tokenizer(found, family, template))
 
     def _without_entry(self, name: str) -> Served:
         if self._loaded:
@@ -185,6 +189,15 @@ def _of_files(loaded: Loaded) -> Served | None:
     words = read(loaded.tokenizer_folder) if loaded.tokenizer_folder else found
     model = _with_kwargs(Model(loaded.model, family, rule), loaded.mm_processor_kwargs)
     return Served(model, _tokenizer(words, family, loaded.template))
+
+
+def _template(entry: ModelSettings) -> str | None:
+    if not entry.chat_template:
+        return None
+    template = template_of(entry.chat_template)
+    if template == entry.chat_template and "{" not in template:
+        raise ConfigError(f"chat_template = {template!r}: no such file")
+    return template
 
 
 def _with_kwargs(model: Model, kwargs: Mapping[str, Any]) -> Model:

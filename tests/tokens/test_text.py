@@ -12,10 +12,11 @@ from tokenizers import Tokenizer as Encoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
+from vlm_edge.tokens.placeholders import PLACEHOLDERS
 from vlm_edge.tokens.template import Template
 from vlm_edge.tokens.text import Tokenizer, bound
 
-QWEN = "<|vision_start|><|image_pad|><|vision_end|>"
+QWEN = PLACEHOLDERS["qwen2_5_vl"]
 MARKS = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 
 IN_PARTS = """\

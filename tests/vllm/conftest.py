@@ -1,15 +1,22 @@
 """Two servers, one after the other: every test runs over the gateway and then over the middleware inside vLLM."""
 
-from collections.abc import Generator, Iterator
+import json
+import os
+import subprocess
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.vllm.client import Client
 from tests.vllm.environment import Environment, ready, tail
-from tests.vllm.service import FACES, MAX_IMAGES, MISTAKEN, MODEL, Service
+from tests.vllm.service import FACES, MAX_IMAGES, MISTAKEN, MODEL, VLLM_VARIABLES, Service
 from vlm_edge import Edge, Settings
+
+Job = dict[str, Any]
+Ask = Callable[[Sequence[Job]], list[dict[str, Any]]]
 
 SETTINGS = f"""\
 [models.{MODEL}]
@@ -65,6 +72,22 @@ def edge(config: Path) -> Iterator[Edge]:
     edge = Edge(Settings.load(config))
     yield edge
     edge.close()
+
+
+@pytest.fixture(scope="session")
+def ask(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    """Jobs for vLLM's code."""
+
+    def ask(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        file = tmp_path_factory.mktemp("jobs") / "jobs.json"
+        file.write_text(json.dumps(jobs))
+        command = [environment.python, Path(__file__).with_name("prompts.py"), file]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **VLLM_VARIABLES})
+        assert run.returncode == 0, run.stderr[-2_000:]
+        answers: list[dict[str, Any]] = json.loads(run.stdout.splitlines()[-1])
+        return answers
+
+    return ask
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,12 +11,13 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import vllm.renderers.chat_utils as chat_utils
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
 from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -24,6 +25,7 @@ from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.openai.responses.utils import construct_input_messages, construct_tool_dicts
 from vllm.entrypoints.pooling.embed.protocol import EmbeddingChatRequest
 from vllm.entrypoints.serve.tokenize.protocol import TokenizeChatRequest
+from vllm.multimodal.processing import PromptReplacement
 from vllm.renderers.hf import _detect_content_format, safe_apply_chat_template
 
 MODEL = SimpleNamespace(enable_prompt_embeds=False)
@@ -40,7 +42,7 @@ class Parser(chat_utils.BaseMultiModalContentParser):
 
     def see(self, modality: str) -> None:
         self.seen.append(modality)
-        self._add_placeholder(modality, self.placeholder)
+        self._add_placeholder(modality, self.placeholder.replace("{number}", f"{len(self.seen)}"))
 
 
 for method in chat_utils.BaseMultiModalContentParser.__abstractmethods__ - {"model_config"}:
@@ -105,14 +107,55 @@ def kind(template: str) -> dict[str, Any]:
     return {"kind": _detect_content_format(template, default="string")}
 
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {"rendered": rendered, "kind": kind}
+def named(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def placeholder(model: str, number: int) -> dict[str, Any]:
+    """What is written for a picture where the template leaves it to vLLM."""
+    return {"placeholder": named(model).get_placeholder_str("image", number)}
+
+
+@cache
+def vocabulary_of(path: str) -> Any:
+    return PreTrainedTokenizerFast(tokenizer_file=path, bos_token="<s>", eos_token="</s>")
+
+
+def applied(processor: str, vocabulary: str, text: str, targets: list[str], contents: list[str]) -> dict[str, Any]:
+    """Tokens of a prompt in which each target has made place for its content, and those of the contents."""
+    words = vocabulary_of(vocabulary)
+    maker: Any = object.__new__(named(processor))
+    of_hf = SimpleNamespace(tokenizer=words)
+    maker.info = SimpleNamespace(get_tokenizer=lambda: words, get_hf_processor=lambda **_: of_hf)
+    targets_ids, contents_ids = (
+        [words.encode(one, add_special_tokens=False) for one in of] for of in (targets, contents)
+    )
+    updates = [
+        [PromptReplacement(modality="image", target=target, replacement=content).resolve(index)]
+        for index, (target, content) in enumerate(zip(targets_ids, contents_ids, strict=True))
+    ]
+    ids = words.encode(text, add_special_tokens=False)
+    if "molmo" in processor:
+        ids = maker._postprocess_prompt(ids)
+    made, places = maker._apply_prompt_updates(ids, {"image": updates})
+    assert len(places["image"]) == len(targets)
+    return {"tokens": len(made), "vision_tokens": sum(map(len, contents_ids))}
+
+
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "rendered": rendered,
+    "kind": kind,
+    "placeholder": placeholder,
+    "applied": applied,
+}
 
 
 def answered(job: dict[str, Any]) -> dict[str, Any]:
     try:
         return JOBS[job.pop("job")](**job)
     except Exception as error:  # noqa: BLE001 - whatever it is, the server would refuse
-        return {"refused": type(error).__name__}
+        return {"refused": f"{type(error).__name__}: {error}"}
 
 
 def main() -> None:

@@ -1,10 +1,5 @@
 """The text of prompts is what vLLM's own code makes of the same requests, and no prompt is above its bound."""
 
-import json
-import os
-import subprocess
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,11 +8,13 @@ from tokenizers import Tokenizer as Encoder
 
 from tests.samples import image_part, png
 from tests.vllm.client import Client
+from tests.vllm.conftest import Ask, Job
 from tests.vllm.dialogues import Dialogues
 from tests.vllm.environment import Environment
-from tests.vllm.service import MAX_IMAGES, MODEL, VLLM_VARIABLES
+from tests.vllm.service import MAX_IMAGES, MODEL
 from tests.vllm.templates import PLACEHOLDER, TEMPLATES, pieced
 from vlm_edge.requests.prompt import Prompt, prompts, question
+from vlm_edge.tokens.placeholders import PLACEHOLDERS
 from vlm_edge.tokens.template import Template
 from vlm_edge.tokens.text import Tokenizer, bound
 
@@ -27,25 +24,6 @@ ASKED = 50
 # Those of the tiny checkpoint's tokenizer_config.json.
 MARKS = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
 
-Job = dict[str, Any]
-Ask = Callable[[Sequence[Job]], list[dict[str, Any]]]
-
-
-@pytest.fixture(scope="module")
-def ask(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Jobs for vLLM's code."""
-
-    def ask(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        file = tmp_path_factory.mktemp("jobs") / "jobs.json"
-        file.write_text(json.dumps(jobs))
-        command = [environment.python, Path(__file__).with_name("prompts.py"), file]
-        run = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **VLLM_VARIABLES})
-        assert run.returncode == 0, run.stderr[-2_000:]
-        answers: list[dict[str, Any]] = json.loads(run.stdout.splitlines()[-1])
-        return answers
-
-    return ask
-
 
 @pytest.fixture(scope="module")
 def answered(ask: Ask, environment: Environment) -> list[tuple[Job, dict[str, Any]]]:
@@ -54,7 +32,8 @@ def answered(ask: Ask, environment: Environment) -> list[tuple[Job, dict[str, An
     for _ in range(REQUESTS):
         path, body = dialogues.request()
         template = chance.choice(TEMPLATES)
-        job = {"path": path, "body": body, "template": template, "placeholder": PLACEHOLDER}
+        placeholder = chance.choice((PLACEHOLDER, "<|image_{number}|>"))
+        job = {"path": path, "body": body, "template": template, "placeholder": placeholder}
         jobs.append({"job": "rendered", "checkpoint": f"{environment.checkpoint}", **job})
     return [(job, answer) for job, answer in zip(jobs, ask(jobs), strict=True) if "refused" not in answer]
 
@@ -70,7 +49,7 @@ def test_what_is_called_exact_is_rendered_as_vllm_renders_it(answered: list[tupl
         prompt = prompt_of(job)
         if prompt.exact:
             exact[job["path"]] += 1
-            made = Template(job["template"], PLACEHOLDER).render(prompt.messages, {**MARKS, **prompt.extra})
+            made = Template(job["template"], job["placeholder"]).render(prompt.messages, {**MARKS, **prompt.extra})
             assert (made, prompt.media) == (answer["text"], answer["media"]), job["body"]
     assert sum(exact.values()) > 0.8 * len(answered)
     assert min(exact.values()) > 100
@@ -94,8 +73,8 @@ def test_templates_are_told_apart_as_vllm_tells_them_apart(ask: Ask) -> None:
 
 def test_a_server_that_is_asked_counts_the_same_text(vllm: Client, environment: Environment) -> None:
     """With a picture of 28x28, which is 4 tokens, for each."""
-    read = {name: environment.checkpoint / name for name in ("tokenizer.json", "chat_template.jinja")}
-    tokenizer = Tokenizer(read["tokenizer.json"].read_bytes(), {}, read["chat_template.jinja"].read_text(), PLACEHOLDER)
+    words, template = (environment.checkpoint / name for name in ("tokenizer.json", "chat_template.jinja"))
+    tokenizer = Tokenizer(words.read_bytes(), {}, template.read_text(), PLACEHOLDERS["qwen2_5_vl"])
     dialogues, small, asked = Dialogues(3), image_part(png(28, 28), "image/png"), 0
     while asked < ASKED:
         (prompt,) = prompts("/v1/chat/completions", dialogues.chat())

@@ -6,9 +6,11 @@ those that take its text in one piece, with the placeholders of its pictures bef
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ class Template:
         self.source, self.placeholder = source, placeholder
 
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str | None:
-        made = self._known([self._message(message) for message in messages])
+        before = accumulate((_media(message) for message in messages), initial=0)
+        made = self._known([self._message(message, number) for message, number in zip(messages, before, strict=False)])
         try:
             return str(self._compiled.render({"tools": None, "documents": None, **variables, "messages": made}))
         except Exception:  # noqa: BLE001 - it is code of the model's maker, and raises what it likes
@@ -48,10 +51,11 @@ class Template:
     def _compiled(self) -> Any:
         return _environment().from_string(self.source)
 
-    def _message(self, message: Message) -> Message:
+    def _message(self, message: Message, before: int) -> Message:
+        """before: pictures of the messages before it."""
         parts = message.get("content", ())
         if not self.takes_parts:
-            return {**message, "content": self._in_one_piece(parts)}
+            return {**message, "content": self._in_one_piece(parts, before + 1)}
         if message["role"] == "tool" and all(part["type"] == "text" for part in parts):
             return {**message, "content": "\n".join(part["text"] for part in parts)}
         return message
@@ -63,12 +67,20 @@ class Template:
             return messages
         return _consolidated([_of_system(message) for message in messages])
 
-    def _in_one_piece(self, parts: Sequence[Message]) -> str:
-        """Placeholders that the text does not hold already stand before it; what is empty is left out."""
+    def _in_one_piece(self, parts: Sequence[Message], first: int) -> str:
+        """Placeholders that the text does not hold already stand before it; what is empty is left out.
+
+        first: the number of its first picture.
+        """
         text = "\n".join(part["text"] for part in parts if part["type"] == "text" and part["text"])
-        media = sum(part["type"] != "text" for part in parts)
-        missing = max(0, media - text.count(self.placeholder)) if self.placeholder else 0
-        return "\n".join([self.placeholder] * missing + ([text] if text else []))
+        media = sum(part["type"] != "text" for part in parts) if self.placeholder else 0
+        wanted = Counter(self.placeholder.replace("{number}", f"{first + number}") for number in range(media))
+        missing = [one for one, number in wanted.items() for _ in range(number - text.count(one))]
+        return "\n".join([*missing, *([text] if text else [])])
+
+
+def _media(message: Message) -> int:
+    return sum(part["type"] != "text" for part in message.get("content", ()))
 
 
 def _of_system(message: Message) -> Message:

@@ -8,11 +8,12 @@ A prompt's messages hold lists of parts, `{"type": "text", "text": ...}`, and `{
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
+from vlm_edge.tokens.placeholders import Ids, Placeholder, Words, around
 from vlm_edge.tokens.template import Template
 
 if TYPE_CHECKING:
@@ -28,22 +29,6 @@ PROMPT_TOKENS = 256
 TOOLS_TOKENS = 512
 INDENTED = 3
 TOO_DEEP = 1 << 30
-
-# What vLLM writes for a picture where the template leaves that to it (`get_placeholder_str` of its models). One token
-# in it is what the vision tokens replace; so these are families whose placeholder is one token.
-PLACEHOLDERS: dict[str, str] = {
-    **dict.fromkeys(
-        ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "keye_vl"), "<|vision_start|><|image_pad|><|vision_end|>"
-    ),
-    **dict.fromkeys(("glm4_1v", "glm4_6v"), "<|begin_of_image|><|image|><|end_of_image|>"),
-    **dict.fromkeys(("llava_1_5", "llava_next", "llava_onevision", "idefics3", "smolvlm", "lfm2_vl"), "<image>"),
-    "dots_ocr": "<|img|><|imgpad|><|endofimg|>",
-    "ernie4_5_vl": "<|IMAGE_START|><|image@placeholder|><|IMAGE_END|>",
-    "kimi_vl": "<|media_start|>image<|media_content|><|media_pad|><|media_end|>",
-    "kimi_k2_5": "<|media_begin|>image<|media_content|><|media_pad|><|media_end|>",
-    "llama4": "<|image|>",
-    "paddleocr_vl": "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>",
-}
 
 
 def is_installed() -> bool:
@@ -103,42 +88,50 @@ class Tokenizer:
     """A model's tokenizer and chat template. For several threads; read at the first count.
 
     encoder: the bytes of tokenizer.json. config: the parsed tokenizer_config.json. placeholder: what stands for a
-    picture before its vision tokens do, as in PLACEHOLDERS.
+    picture before its vision tokens do.
     """
 
-    def __init__(self, encoder: bytes, config: Mapping[str, Any], chat_template: str, placeholder: str) -> None:
+    def __init__(self, encoder: bytes, config: Mapping[str, Any], chat_template: str, placeholder: Placeholder) -> None:
         self._json, self._config = encoder, config
         self.chat_template, self.placeholder = chat_template, placeholder
 
     def count(self, messages: Sequence[Message], extra: Mapping[str, Any] | None = None, media: int = 0) -> int | None:
-        """Tokens of a prompt, less the one of each of its `media` that vision tokens replace.
+        """Tokens of a prompt, less what stands for each of its `media` and vision tokens replace.
 
-        None where it cannot be told: the template refuses it, its text is no Unicode, there are two templates, or the
-        file is of a later kind than the library reads.
+        None where it cannot be told: the template refuses it or leaves out a picture, its text is no Unicode, there are
+        two templates, or the file is of a later kind than the library reads.
         """
         if (extra or {}).get("tools") and self._config.get("chat_template") not in (None, self.chat_template):
             return None  # servers write tools by the tokenizer's template, and all else by the processor's
         text = self._template.render(messages, {**self._marks, **(extra or {})})
-        encoder = self._encoder
-        if text is None or encoder is None:
+        words = self._words
+        if text is None or words is None:
             return None
-        try:  # of a batch, for that lets other threads run meanwhile
-            (encoding,) = encoder.encode_batch_fast([text], add_special_tokens=False)
+        try:
+            return self._count(words.encode(text), media, words)
         except (TypeError, UnicodeError):
             return None
-        return len(encoding) - media
+
+    def _count(self, ids: Ids, media: int, words: Words) -> int | None:
+        placeholder, marks = self.placeholder, self._marks
+        target = marks.get(placeholder.named, placeholder.target)
+        targets = [target.replace("{number}", f"{number}") for number in range(1, media + 1)]
+        begun = marks.get("bos_token") or marks.get("eos_token") or ""
+        missing = bool(media) and placeholder.begins and ids[:1] != words.encode(begun)
+        count = around(ids, targets, placeholder, words)
+        return None if count is None else count + missing
 
     @property
     def is_read(self) -> bool:
         """Whether the files have been parsed, which takes up to a second."""
-        return "_encoder" in self.__dict__
+        return "_words" in self.__dict__
 
     @cached_property
     def _template(self) -> Template:
-        return Template(self.chat_template, self.placeholder)
+        return Template(self.chat_template, self.placeholder.text)
 
     @cached_property
-    def _encoder(self) -> "Encoder | None":
+    def _words(self) -> Words | None:
         from tokenizers import Tokenizer as Encoder
 
         try:
@@ -147,9 +140,11 @@ class Tokenizer:
             return None
         encoder.no_truncation()  # as the file may ask for, and servers do not
         encoder.no_padding()
-        return encoder
+        return Words(
+            partial(_encoded, encoder), partial(encoder.decode, skip_special_tokens=False), encoder.token_to_id
+        )
 
-    @property
+    @cached_property
     def _marks(self) -> dict[str, str]:
         """The special tokens that templates call by name."""
         more = self._config.get("extra_special_tokens")
@@ -157,3 +152,10 @@ class Tokenizer:
         named |= more if isinstance(more, Mapping) else {}
         texts = {name: value.get("content") if isinstance(value, Mapping) else value for name, value in named.items()}
         return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _encoded(encoder: "Encoder", text: str) -> Ids:
+    """Of a batch, for that lets other threads run meanwhile."""
+    (encoding,) = encoder.encode_batch_fast([text], add_special_tokens=False)
+    ids: Ids = encoding.ids
+    return ids
