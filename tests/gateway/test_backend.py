@@ -26,7 +26,7 @@ MODELS = orjson.dumps(
         ],
     }
 )
-SERVED = {"tiny-vlm": 4_096, "tiny-lora": None}
+SERVED = {"tiny-vlm": 4_096, "tiny-lora": 4_096}  # as the model that it adapts
 COUNT = b'{"count":59,"max_model_len":4096,"tokens":[257,82,88],"token_strs":null}'
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -185,6 +185,19 @@ async def test_a_backend_that_counts_for_nobody_is_left_alone(status: int, serve
         server.status, server.body = status, b"{}"
         assert [await backend.count("tiny-vlm", MESSAGES) for _ in range(3)] == [None] * 3
     assert len(server.received) == 2
+
+
+async def test_a_backend_without_tokenize_is_left_alone_by_who_never_asked_for_its_models() -> None:
+    class Untold(Server):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            self.status = 404 if scope["path"] == "/tokenize" else 200
+            await super().__call__(scope, receive, send)
+
+    server = Untold(body=b"{}")
+    with served(server) as port:
+        async with backend_at(f"http://127.0.0.1:{port}") as backend:
+            assert [await backend.count("tiny-vlm", MESSAGES) for _ in range(3)] == [None] * 3
+    assert server.asked == [("POST", b"/tokenize"), ("GET", b"/v1/models")]
 
 
 # Servers that do not answer

@@ -26,12 +26,19 @@ _REFUSED = frozenset({401, 403, 404, 405})
 
 
 class _Model(msgspec.Struct, frozen=True):
+    """An adapter has the context of its parent."""
+
     id: str
     max_model_len: int | None = None
+    parent: str | None = None
 
 
 class _Models(msgspec.Struct, frozen=True):
     data: tuple[_Model, ...]
+
+    def lengths(self) -> dict[str, int | None]:
+        own = {model.id: model.max_model_len for model in self.data}
+        return {model.id: model.max_model_len or own.get(model.parent or "") for model in self.data}
 
 
 class _Count(msgspec.Struct, frozen=True):
@@ -118,7 +125,7 @@ class Backend:
     async def _ask_models(self) -> None:
         answer = await self._ask("GET", "/v1/models", _Models)
         if isinstance(answer, _Models):
-            self._models = {model.id: model.max_model_len for model in answer.data}
+            self._models = answer.lengths()
         wait_s = self.models_ttl_s if isinstance(answer, _Models) else self.retry_s
         self._models_until = _now() + wait_s
 
@@ -130,7 +137,7 @@ class Backend:
                 self._counts.popitem(last=False)
             return answer.count
         # Any other refusal is about one prompt, or about the name of a model that clients make up.
-        if answer is None or (answer in _REFUSED and model in self._models):
+        if answer is None or (answer in _REFUSED and model in await self.models()):
             self._no_counts_until = _now() + self.retry_s
         return None
 
