@@ -8,7 +8,7 @@ import pytest
 
 from tests.samples import CHAT_PATH, PHONE, PICTURES, chat, data_url, image_part, jpeg, text_part
 from tests.vllm.client import JSON, Client, asking
-from tests.vllm.service import CONTEXT_TOKENS, MODEL
+from tests.vllm.service import CONTEXT_TOKENS, MISTAKEN, MODEL
 
 SMALL_PART = image_part(jpeg(60, 60))
 PHONE_PART = image_part(PHONE.read_bytes())
@@ -85,7 +85,7 @@ def test_vllms_error_reaches_the_client(client: Client) -> None:
     answer = client.post(asking(SMALL_PART, model="nope"))
     assert answer.response.status_code == 404
     assert answer.error == {
-        "message": f"The model `nope` does not exist. Valid aliases: {MODEL}.",
+        "message": f"The model `nope` does not exist. Valid aliases: {MODEL}, {MISTAKEN}.",
         "type": "NotFoundError",
         "param": "model",
         "code": 404,
