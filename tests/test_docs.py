@@ -12,7 +12,7 @@ import pytest
 from tests.samples import CHAT_PATH, PHONE, ROOT, chat, image_part
 from vlm_edge import Edge, Settings, Size, errors
 from vlm_edge.cli.main import app
-from vlm_edge.media.profile import Pages, Profile
+from vlm_edge.media.profile import Pages, Profile, Sampling
 from vlm_edge.models import ModelSettings
 from vlm_edge.tokens import FAMILIES, lookup
 from vlm_edge.tokens.placeholders import PLACEHOLDERS
@@ -52,7 +52,7 @@ def test_the_example_settings_load() -> None:
 @pytest.mark.parametrize("file", sorted((ROOT / "profiles").glob("*.toml")), ids=lambda file: file.stem)
 def test_every_shipped_profile_explains_every_field_and_is_in_the_readme(file: Path) -> None:
     text = file.read_text("utf-8")
-    for field in (*Profile.__struct_fields__, *Pages.__struct_fields__):
+    for field in (*Profile.__struct_fields__, *Pages.__struct_fields__, *Sampling.__struct_fields__):
         assert re.search(rf"^(?:# )?(?:{field} = .+|\[{field}\])", text, re.MULTILINE), field
     profile = Settings().profiles[file.stem]
     row = next(line for line in README.splitlines() if line.startswith(f"| `{file.stem}`"))

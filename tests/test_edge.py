@@ -137,7 +137,8 @@ def test_a_picture_inside_its_profile_goes_byte_for_byte(edge: Edge, data: bytes
     assert [one.action for one in prepared.report.pictures] == ["kept"]
 
 
-def test_a_video_and_a_sound_go_on_unseen(edge: Edge) -> None:
+def test_a_video_and_a_sound_go_on_unseen() -> None:
+    edge = Edge(Settings(videos="pass"))
     body = chat(
         {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
@@ -858,7 +859,7 @@ def test_dropped_pictures_are_reported() -> None:
 
 def test_a_report_of_media_that_passed_has_no_scale() -> None:
     video = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
-    report = Edge().prepare(CHAT_PATH, chat(video)).report
+    report = Edge(Settings(videos="pass")).prepare(CHAT_PATH, chat(video)).report
     assert report
     assert b"x-vlm-edge-scale" not in dict(report.headers())
 

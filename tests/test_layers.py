@@ -22,9 +22,9 @@ LEVELS: list[list[str]] = [
     ["errors", "geometry", "gateway.config"],
     ["requests", "media", "tokens", "isolation", "fetch", "access", "checkpoint"],
     ["layout", "drift"],
-    ["budget"],
+    ["budget", "clips"],
     ["plan", "policies", "upload", "workers"],
-    ["choice", "report", "estimate", "medium", "models"],
+    ["choice", "report", "estimate", "medium", "footage", "models"],
     ["settings", "context", "decision"],
     ["edge"],
     ["middleware", "metrics", "gateway", "datasets", "cli", "__main__", "__init__"],
@@ -35,6 +35,7 @@ OWNERS = {
     "pyvips": ["media.picture"],
     "PIL": ["media.pillow"],
     "cv2": ["media.video"],
+    "av": ["media.pyav"],
     "pypdfium2": ["media.pages"],
     "aiohttp": [
         "gateway.upstream",
@@ -56,12 +57,16 @@ STARTERS = ("isolation",)
 PURE = ("plan", "layout", "budget", "context", "geometry", "choice")
 # What reads files of the operator.
 READERS = ("settings", "checkpoint")
+# Its library takes an option from the environment alone: it stands there while a file is opened.
+HANDS_OVER = "media.video"
+# Its library's `open` is given bytes.
+IN_MEMORY = "media.pyav"
 # Below the edge in the order of imports, but where requests and remote files come in.
 DOORS = ("access", "fetch", "upload")
 # What counting needs of others: of pictures by their sizes; and of text.
 SIZES_NEED = {"bisect", "collections", "math", "typing", "msgspec", "re", "vlm_edge", "functools", "itertools"}
 TEXT_NEEDS = {"datetime", "importlib", "jinja2", "json", "tokenizers", "unicodedata"}
-HEAVY = ("pyvips", "PIL", "cv2", "pypdfium2", "ray", "numpy")
+HEAVY = ("pyvips", "PIL", "cv2", "av", "pypdfium2", "ray", "numpy")
 
 
 def room_of(module: str) -> tuple[int, str]:
@@ -155,8 +160,8 @@ def test_nothing_below_the_edge_reads_the_environment_or_a_file(module: str) -> 
     calls = {
         ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(TREES[module]) if isinstance(node, ast.Call)
     }
-    assert names.isdisjoint({"os.environ", "os.getenv", "sys.argv"})
-    assert calls.isdisjoint({"open", "read_text", "read_bytes", "write_text", "write_bytes"})
+    assert names.isdisjoint({"os.environ", "os.getenv", "sys.argv"}) or module == HANDS_OVER
+    assert calls.isdisjoint({"open", "read_text", "read_bytes", "write_text", "write_bytes"}) or module == IN_MEMORY
     assert theirs(module).isdisjoint({"pathlib", "tempfile", "socket", "subprocess", "tomllib"})
 
 

@@ -161,11 +161,25 @@ def test_a_file_is_refused_in_every_dialect(edges: list[Edge], path: str, body: 
         sent(edges, body, path, remote="pass")
 
 
-@pytest.mark.parametrize("modality", ["audio", "video"])
-def test_videos_and_sounds_in_data_urls_pass(modality: str) -> None:
-    part = json.loads(json.dumps(REMOTES[modality]).replace(REMOTE, "data:audio/wav;base64,AAAA"))
+def test_sounds_in_data_urls_pass() -> None:
+    part = json.loads(json.dumps(REMOTES["audio"]).replace(REMOTE, "data:audio/wav;base64,AAAA"))
     found = admitted(chat(part, {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}))
     assert (found.ours, found.passed) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("url", "policies", "videos"),
+    [
+        ("data:video/mp4;base64,AAAA", {}, 1),
+        ("data:video/mp4;base64,AAAA", {"videos": "pass"}, 0),
+        ("data:video/jpeg;base64,AAAA,AAAA", {}, 0),  # frames that have been taken already
+    ],
+)
+def test_videos_in_data_urls_are_prepared_unless_they_are_to_pass(
+    url: str, policies: dict[str, Any], videos: int
+) -> None:
+    found = admitted(chat({"type": "video_url", "video_url": {"url": url}}), **policies)
+    assert (found.ours, len(found.videos), found.passed) == ([], videos, 1 - videos)
 
 
 def test_what_is_missing_is_left_for_vllm_to_tell() -> None:
@@ -513,7 +527,7 @@ def test_what_is_dropped_is_not_judged(edges: list[Edge]) -> None:
 def test_videos_and_sounds_do_not_count_as_pictures(edges: list[Edge]) -> None:
     video = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
     body = chat(video, video, *numbered(1, 2), video)
-    assert sent(edges, body, **LAST_TWO) == body
+    assert sent(edges, body, **LAST_TWO, videos="pass") == body
 
 
 def test_no_picture_at_all_may_be_allowed(edges: list[Edge]) -> None:
@@ -620,7 +634,7 @@ def test_all_pictures_of_a_request_together_have_a_limit_too(edges: list[Edge]) 
 def test_a_request_without_media_is_within_every_limit() -> None:
     check_images([], 0)
     check_total([], 0)
-    assert admitted({"messages": []}, images=0) == Admitted([], [], 0, [], 0, [])
+    assert admitted({"messages": []}, images=0) == Admitted([], [], [], 0, [], 0, [])
 
 
 # Values
@@ -633,6 +647,6 @@ def test_a_policy_that_there_is_not_is_an_error_that_names_it(key: str) -> None:
 
 
 def test_the_policies_that_nobody_set_are_the_strict_ones() -> None:
-    expected = ("refuse", "strip", "refuse", "refuse", "pass", "refuse")
+    expected = ("refuse", "strip", "refuse", "refuse", "prepare", "pass", "refuse")
     policies = Policies()
     assert tuple(getattr(policies, key) for key in policies.__struct_fields__) == expected

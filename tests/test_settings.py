@@ -40,7 +40,7 @@ def refusal(folder: Path, text: str) -> str:
 
 def test_settings_are_complete_without_a_word(folder: Path) -> None:
     assert Settings() == Settings.from_env({}) == loaded(folder, "")
-    assert set(Settings().profiles) == {"thumbnail", "standard", "document", "invoice"}
+    assert set(Settings().profiles) == {"thumbnail", "standard", "document", "invoice", "video"}
     assert Settings().default_profile == "standard"
     assert Settings().remote == "refuse"
 

@@ -71,10 +71,13 @@ class Room(NamedTuple):
 
 
 class Sized(NamedTuple):
-    """A picture: what there is of it, and how it is going to be sent."""
+    """A picture, or the frames of a video: what there is of it, and how it is going to be sent. profile, rule: a
+    video's own."""
 
     native: Size
     layout: Layout
+    profile: Profile | None = None
+    rule: Rule | None = None
 
 
 def fit(pictures: Sequence[Sized], profile: Profile, rule: Rule, each: int, together: int) -> Sequence[Layout]:
@@ -85,24 +88,28 @@ def fit(pictures: Sequence[Sized], profile: Profile, rule: Rule, each: int, toge
     a smaller one only goes further.
     """
     layouts = [picture.layout for picture in pictures]
-    counts = _counts(layouts, rule)
+    counts = _counts(pictures, layouts, rule)
     if sum(counts) <= together and max(counts, default=0) <= each:
         return layouts
-    least = [smallest(*picture, profile, rule) for picture in pictures]
-    if sum(_counts(least, rule)) > together:
+    least = [smallest(one.native, one.layout, one.profile or profile, one.rule or rule) for one in pictures]
+    if sum(_counts(pictures, least, rule)) > together:
         return least  # refused, unless the text costs less than its bound
     movable = set(range(len(pictures)))
     while movable and (sum(counts) > together or max(counts) > each):
         cap = max(counts[number] for number in movable)
         for number in [number for number in movable if counts[number] == cap]:
-            closer = cheaper(pictures[number].native, layouts[number], profile, rule)
+            one = pictures[number]
+            closer = cheaper(one.native, layouts[number], one.profile or profile, one.rule or rule)
             if closer:
                 layouts[number] = closer
             else:
                 movable.remove(number)
-        counts = _counts(layouts, rule)
+        counts = _counts(pictures, layouts, rule)
     return layouts
 
 
-def _counts(layouts: Sequence[Layout], rule: Rule) -> Sequence[int]:
-    return rule.images([layout.canvas for layout in layouts])
+def _counts(pictures: Sequence[Sized], layouts: Sequence[Layout], rule: Rule) -> Sequence[int]:
+    """Of pictures among each other, and of videos alone."""
+    sized = list(zip(pictures, layouts, strict=True))
+    shared = iter(rule.images([layout.canvas for one, layout in sized if one.rule is None]))
+    return [next(shared) if one.rule is None else one.rule.image(layout.canvas) for one, layout in sized]

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vlm_edge.budget import BudgetSettings, Room
+from vlm_edge.clips import ClipPlan
 from vlm_edge.models import Served
-from vlm_edge.plan import Plan, Rooms
+from vlm_edge.plan import Item, Plan, Rooms
 from vlm_edge.requests.prompt import Prompt, question
 from vlm_edge.tokens.text import bound
 
@@ -50,10 +51,15 @@ def rooms(
     were media."""
     found = dict[int | None, Room]()
     for number, prompt in enumerate(prompts):
-        pictures = sum(picture.prompt in (number, None) for picture in planned.pictures)
-        exact = None if hidden_bytes else tokens.get(number) or _counted(prompt, pictures, served)
-        found[number] = _room(prompt, pictures, served, budget, exact, hidden_bytes)
+        media = sum(_places(item) for item in planned.items if item.prompt in (number, None))
+        exact = None if hidden_bytes else tokens.get(number) or _counted(prompt, media, served)
+        found[number] = _room(prompt, media, served, budget, exact, hidden_bytes)
     return found
+
+
+def _places(item: Item) -> int:
+    """Media that it is to the server."""
+    return item.frames if isinstance(item, ClipPlan) and item.form == "frames" else 1
 
 
 class Question(NamedTuple):
@@ -71,8 +77,8 @@ def questions(prompts: Sequence[Prompt], planned: Plan, rooms: Rooms, medium: Ma
     found = []
     for number, prompt in enumerate(prompts):
         room = rooms.get(number, Room())
-        tokens = sum(picture.tokens for picture in planned.pictures if picture.prompt in (number, None))
-        is_open = not room.exact and tokens > room.for_pictures(tokens, surely=True)
+        tokens = sum(item.tokens for item in planned.items if item.prompt in (number, None))
+        is_open = not room.exact and prompt.shows_pictures_alone and tokens > room.for_pictures(tokens, surely=True)
         if is_open and prompt.exact and room.text_at_most <= _most_bytes(room.max_model_len):
             found.append(Question(number, *question(prompt, dict(medium)), prompt.media))
     return found
@@ -84,20 +90,20 @@ def _most_bytes(max_model_len: int | None) -> int:
 
 
 def _room(
-    prompt: Prompt, pictures: int, served: Served, budget: BudgetSettings, exact: int | None, hidden_bytes: int
+    prompt: Prompt, media: int, served: Served, budget: BudgetSettings, exact: int | None, hidden_bytes: int
 ) -> Room:
     length = served.model.max_model_len
     reserved = budget.reserved(prompt.output_tokens, length) if prompt.generates and length else 0
     if exact is not None:
         return Room(length, exact, exact, reserved)
-    around = pictures * served.model.rule.template_tokens
+    around = media * served.model.rule.template_tokens
     return Room(length, around, bound(prompt.messages, prompt.extra) + around + hidden_bytes, reserved)
 
 
-def _counted(prompt: Prompt, pictures: int, served: Served) -> int | None:
+def _counted(prompt: Prompt, media: int, served: Served) -> int | None:
     """None for what cannot be: of a prompt that we cannot make, that holds other media as well, or is too long."""
-    if served.tokenizer is None or not prompt.exact or prompt.media != pictures:
+    if served.tokenizer is None or not prompt.exact or prompt.media != media:
         return None
     if bound(prompt.messages, prompt.extra) > _most_bytes(served.model.max_model_len):
         return None
-    return served.tokenizer.count(prompt.messages, prompt.extra, pictures)
+    return served.tokenizer.count(prompt.messages, prompt.extra, media)

@@ -14,7 +14,10 @@ import msgspec
 
 from vlm_edge.budget import Room
 from vlm_edge.errors import InvalidJson, TooManyImages, UnknownPath
+from vlm_edge.footage import Cut, Footage
+from vlm_edge.footage import pixels_to_decode as pixels_of_clip
 from vlm_edge.media.prepare import is_risky, pixels_to_decode
+from vlm_edge.media.profile import Profile
 from vlm_edge.medium import Encoded, Medium
 from vlm_edge.models import Served
 from vlm_edge.plan import Model, PicturePlan, Plan, Rooms
@@ -66,6 +69,7 @@ class Opened(msgspec.Struct, frozen=True):
     profile: str
     admitted: Admitted
     media: Sequence[Medium]
+    films: Sequence[Footage]
     seconds: float
 
 
@@ -78,10 +82,12 @@ class Decision(msgspec.Struct, frozen=True):
     served: Served
     plan: Plan
     media: Sequence[Medium]
+    films: Sequence[Footage]
     edits: Mapping[Place, bytes]  # what the policies change besides
     passed: int  # media that are not ours to prepare
     dropped: int  # old pictures, for which a note is left
     seconds: float
+    labels: bool = True  # the times of frames that are sent as pictures
     hidden_bytes: int = 0  # of text that was cut out of the body as if it were media: counts of text do not see it
     rooms: Rooms = {}  # the context of its prompts, as far as it is known
 
@@ -97,10 +103,11 @@ class Decision(msgspec.Struct, frozen=True):
     @property
     def prompts(self) -> Sequence[Prompt]:
         """Its prompts as they will be sent, but for the payloads."""
-        changed = self.edits or any(one.takes_whole_part(len(pages)) for one, pages in self._media)
-        if not changed:
+        parts = any(one.takes_whole_part(len(pages)) for one, pages in self._media)
+        if not (self.edits or parts or any(clip.form == "frames" for clip in self.plan.clips)):
             return prompts(self.path, self.body.value)
-        stubs = _strings(self, [_STUB] * len(self.plan.pictures))
+        cuts = [Cut([_STUB.string or b""] * clip.frames, "", 0) for clip in self.plan.clips]
+        stubs = _strings(self, [_STUB] * len(self.plan.pictures), cuts)
         return prompts(self.path, Body.read(self.body.splice({**self.edits, **stubs}), _MUCH).value)
 
     @property
@@ -112,6 +119,13 @@ class Decision(msgspec.Struct, frozen=True):
     def jobs(self) -> list[Job[Encoded]]:
         """The work on its pictures."""
         return [job(medium.job(one), one) for medium, pictures in self._media for one in pictures]
+
+    def film_jobs(self, profile: Profile) -> "list[Job[Cut | float]]":
+        """The work on its videos."""
+        films = zip(self.films, self.plan.clips, strict=True)
+        return [
+            Job(film.job(one, profile), True, pixels_of_clip(one.clip), one.place, video=True) for film, one in films
+        ]
 
     @property
     def _media(self) -> Sequence[tuple[Medium, Sequence[PicturePlan]]]:
@@ -147,12 +161,12 @@ def find(path: str, raw: Raw, max_text_bytes: int = MAX_TEXT_BYTES) -> Found | N
 
 
 def job(work: partial[T], planned: PicturePlan) -> Job[T]:
-    return Job(work, is_risky(planned.probe, planned.target), pixels_to_decode(planned.probe))
+    return Job(work, is_risky(planned.probe, planned.target), pixels_to_decode(planned.probe), planned.place)
 
 
-def write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> Prepared:
+def write(decision: Decision, encoded: Sequence[Encoded], cuts: Sequence[Cut], prepare_s: float) -> Prepared:
     """The new body, and what was done."""
-    strings = {**decision.edits, **_strings(decision, encoded)}
+    strings = {**decision.edits, **_strings(decision, encoded, cuts)}
     raw = decision.body.raw
     body = decision.body.splice(strings) if strings else raw
     report = Report.of(
@@ -161,6 +175,7 @@ def write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> P
         decision.plan,
         decision.room,
         encoded,
+        cuts,
         bytes_before=len(raw),
         bytes_after=len(body),
         passed=decision.passed,
@@ -171,7 +186,7 @@ def write(decision: Decision, encoded: Sequence[Encoded], prepare_s: float) -> P
     return Prepared(body, report)
 
 
-def _strings(decision: Decision, encoded: Sequence[Encoded]) -> dict[Place, bytes]:
+def _strings(decision: Decision, encoded: Sequence[Encoded], cuts: Sequence[Cut]) -> dict[Place, bytes]:
     """What to write for all media."""
     files, strings = iter(encoded), dict[Place, bytes]()
     pages = [list(islice(files, len(pictures))) for pictures in decision.plan.media]
@@ -180,6 +195,8 @@ def _strings(decision: Decision, encoded: Sequence[Encoded]) -> dict[Place, byte
     wholes = decision.body.places(paths) if paths else {}
     for medium, pictures in media:
         strings |= medium.strings(pictures, wholes.get(medium.part.part))
+    for film, clip, cut in zip(decision.films, decision.plan.clips, cuts, strict=True):
+        strings |= film.strings(clip, cut, labels=decision.labels)
     return strings
 
 

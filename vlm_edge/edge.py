@@ -11,24 +11,29 @@ import msgspec
 
 from vlm_edge import choice, context
 from vlm_edge.checkpoint import Loaded
+from vlm_edge.clips import form_of, loader_of
 from vlm_edge.context import Question, Told
 from vlm_edge.decision import Decision, Found, Opened, Prepared, find, hidden_bytes, job, later, write
 from vlm_edge.drift import Drifts
-from vlm_edge.errors import RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
+from vlm_edge.errors import CorruptMedia, RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
 from vlm_edge.fetch import Fetcher, need_extra
+from vlm_edge.footage import Cut, Footage, open_footage
 from vlm_edge.geometry import Size
 from vlm_edge.isolation import Isolation
 from vlm_edge.media.data_url import File
 from vlm_edge.media.prepare import is_risky_to_open, must_be_opened, prepare, probe_readable
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
+from vlm_edge.media.video import Clip
 from vlm_edge.medium import Encoded, open_media, open_pages, strings_of
 from vlm_edge.plan import (
+    Film,
     Model,
     PicturePlan,
     Plan,
     Rooms,
     Subject,
+    again,
     check_budget,
     check_bytes,
     check_pages,
@@ -52,6 +57,11 @@ COUNTING = 8
 LONG = ASIDE_BYTES + 1
 # And planning a picture, of the models that count most slowly, as long as reading so many bytes.
 PLANNING = 1_600
+
+# How often a video may turn out shorter than it seemed; and what may be decoded of one to find motion, in pixels that
+# count as those of a slow picture.
+READINGS = 3
+LOOKED_AT_PIXELS = 400_000_000
 
 # What stands for each picture when a server is asked for the tokens of a prompt.
 SMALL_SIZE = Size(28, 28)
@@ -113,8 +123,10 @@ class Edge:
             return Prepared(body, None)
         files = _run(partial(self.fetch, found, headers)) if self._fetches else _NO_FILES
         decision, begin = self.decide(found, headers, files), time.perf_counter()
+        if decision.films:
+            return _run(partial(self.carry_out, decision))
         encoded = _results(self.workers.submit(decision.jobs))
-        return write(decision, encoded, time.perf_counter() - begin)
+        return write(decision, encoded, (), time.perf_counter() - begin)
 
     async def prepare_async(self, path: str, body: Raw, headers: Mapping[str, str] = _NO_HEADERS) -> Prepared:
         """`prepare`, with the pixels off the event loop."""
@@ -133,8 +145,9 @@ class Edge:
         opened = await self._aside(text_bytes, partial(self.open, found, headers, files))
         begin = time.perf_counter()
         pages = await _results_async(self.workers.submit(self._openings(opened)))
+        clips = await _results_async(self.workers.submit(self._film_openings(opened)))
         opened = later(opened, begin)
-        decision = await self._aside(text_bytes, partial(self.plan, opened, pages))
+        decision = await self._aside(text_bytes, partial(self.plan, opened, pages, clips))
         decision = await self._settle_async(decision, text_bytes)
         if budget:
             self.check(decision)
@@ -171,7 +184,8 @@ class Edge:
         """Probe and plan, and refuse what costs too many tokens. Touches no pixel."""
         opened, begin = self.open(found, headers, files), time.perf_counter()
         pages = [self.workers.run(job) for job in self._openings(opened)]
-        decision = self.settle(self.plan(later(opened, begin), pages))
+        clips = [self.workers.run(job) for job in self._film_openings(opened)]
+        decision = self.settle(self.plan(later(opened, begin), pages, clips))
         self.check(decision)
         return decision
 
@@ -185,10 +199,11 @@ class Edge:
         for medium in media:
             with naming(medium.part.place):
                 check_pages(medium.first, self.settings.profiles[profile])  # as far as they are known
-        return Opened(found, profile, admitted, media, time.perf_counter() - begin)
+        films = open_footage(found.body, admitted.videos, self.settings.limits.max_video_bytes)
+        return Opened(found, profile, admitted, media, films, time.perf_counter() - begin)
 
-    def plan(self, opened: Opened, pages: Sequence[Sequence[Probe]]) -> Decision:
-        """`pages`: of the media that had to be opened for them, in their order."""
+    def plan(self, opened: Opened, pages: Sequence[Sequence[Probe]], clips: Sequence[Clip] = ()) -> Decision:
+        """`pages`: of the media that had to be opened for them, in their order. clips: of the videos."""
         begin, found, admitted = time.perf_counter(), opened.found, opened.admitted
         served = self.models.get(found.model)
         return Decision(
@@ -196,8 +211,10 @@ class Edge:
             body=found.body,
             profile=opened.profile,
             served=served,
-            plan=self._plan(opened, pages, served.model),
+            plan=self._plan(opened, pages, clips, served.model),
             media=opened.media,
+            films=opened.films,
+            labels=self.settings.profiles[opened.profile].video.labels,
             edits=strings_of(found.body, admitted.edits),
             passed=admitted.passed,
             dropped=admitted.dropped,
@@ -227,7 +244,26 @@ class Edge:
         """The pixels, off the event loop, and the new body."""
         begin = time.perf_counter()
         encoded = await _results_async(self.workers.submit(decision.jobs))
-        return write(decision, encoded, time.perf_counter() - begin)
+        decision, cuts = await self._carry_out_films(decision) if decision.films else (decision, ())
+        return write(decision, encoded, cuts, time.perf_counter() - begin)
+
+    async def _carry_out_films(self, decision: Decision) -> tuple[Decision, Sequence[Cut]]:
+        """Videos that end earlier than their packets say are planned again, up to there."""
+        profile = self.settings.profiles[decision.profile]
+        for _ in range(READINGS):
+            cuts = await _results_async(self.workers.submit(decision.film_jobs(profile)))
+            ends = {number: cut for number, cut in enumerate(cuts) if isinstance(cut, float)}
+            if not ends:
+                return decision, [cut for cut in cuts if isinstance(cut, Cut)]
+            jobs = [
+                self._film_opening(decision.films[number], profile, decision.model, end) for number, end in ends.items()
+            ]
+            clips = dict(zip(ends, await _results_async(self.workers.submit(jobs)), strict=True))
+            changed = again(decision.plan, clips, profile, decision.model.rule)
+            decision = self.settle(msgspec.structs.replace(decision, plan=changed))
+            self.check(decision)
+        with naming(decision.films[min(ends)].part.place):
+            raise CorruptMedia("it ends in many places", "video")
 
     def picture(self, data: bytes, profile: str = "", model: str = "", page: int = 0) -> Picture:
         """One picture file, or one page of a document, prepared as in a request. The calling thread waits."""
@@ -327,7 +363,23 @@ class Edge:
         media = [medium for medium in opened.media if _must_be_opened(medium.first, profile)]
         return [Job(medium.opening(profile.pages.max), is_risky_to_open(medium.first)) for medium in media]
 
-    def _plan(self, opened: Opened, pages: Sequence[Sequence[Probe]], model: Model) -> Plan:
+    def _film_openings(self, opened: Opened) -> list[Job[Clip]]:
+        """The work to choose the frames of videos."""
+        if not opened.films:
+            return []
+        profile, model = self.settings.profiles[opened.profile], self.models.get(opened.found.model).model
+        return [self._film_opening(film, profile, model) for film in opened.films]
+
+    def _film_opening(self, film: Footage, profile: Profile, model: Model, end_s: float | None = None) -> Job[Clip]:
+        with naming(film.part.place):
+            form = form_of(profile, model.rule)
+            film.check_room(form)
+        loader, max_pixels = loader_of(form, model.family), self.settings.limits.max_video_pixels
+        pixels = LOOKED_AT_PIXELS if profile.video.strategy == "motion" else 0
+        work = film.opening(profile.video, loader, max_pixels, end_s)
+        return Job(work, True, pixels, film.part.place, video=True)
+
+    def _plan(self, opened: Opened, pages: Sequence[Sequence[Probe]], clips: Sequence[Clip], model: Model) -> Plan:
         profile, found, subjects = self.settings.profiles[opened.profile], iter(pages), []
         for medium in opened.media:
             with naming(medium.part.place):
@@ -335,7 +387,11 @@ class Edge:
                 probes = next(found) if must else [medium.first]
                 medium.check_room(len(probes), named=self.settings.uuid != "strip")
                 subjects.append(Subject(medium.part.place, probes, medium.part.context.prompt))
-        return plan(subjects, profile, model, self.settings.limits, opened.admitted.passed_images)
+        films = [
+            Film(film.part.place, clip, form_of(profile, model.rule), film.part.context.prompt)
+            for film, clip in zip(opened.films, clips, strict=True)
+        ]
+        return plan(subjects, profile, model, self.settings.limits, opened.admitted.passed_images, films)
 
     def _profile(self, name: str) -> Profile:
         name = name or self.settings.default_profile
@@ -362,7 +418,7 @@ class Edge:
         return planned.pictures[0]
 
 
-def _run(start: Callable[[], Coroutine[Any, Any, Mapping[Path, bytes]]]) -> Mapping[Path, bytes]:
+def _run(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end in a thread, for the calling one may have an event loop running."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(start())).result()

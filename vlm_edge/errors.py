@@ -9,6 +9,8 @@ EdgeError
 │   ├── InvalidJson
 │   ├── InvalidDataUrl
 │   ├── UnsupportedMedia
+│   │   ├── UnsupportedVideo
+│   │   ├── NoRoomForFrames        of a video, where only one medium may stand
 │   │   ├── ExtremeAspect          the model's processor refuses the shape
 │   │   ├── MissingDecoder         the format needs an extra that is not installed
 │   │   ├── TooManyPages           a document of more pages than the profile takes
@@ -16,8 +18,10 @@ EdgeError
 │   │   └── AnimationRefused
 │   ├── CorruptMedia
 │   │   └── DecoderStopped         it took too long or too much memory
+│   │       └── VideoStopped
 │   ├── MediaTooLarge
 │   ├── TooManyImages
+│   ├── TooManyVideos
 │   ├── RemoteMediaRefused
 │   ├── RemoteMediaFailed          422
 │   ├── CachedMediaRefused
@@ -135,6 +139,18 @@ class UnsupportedMedia(RequestError):
         self.found = found
 
 
+class UnsupportedVideo(UnsupportedMedia):
+    def __init__(self, found: str) -> None:
+        RequestError.__init__(self, f"found {found}; send an MP4, MOV, WebM, MKV, AVI or MPEG-TS video, best of H.264")
+        self.found = found
+
+
+class NoRoomForFrames(UnsupportedMedia):
+    def __init__(self) -> None:
+        RequestError.__init__(self, "found a video where no pictures may stand, and its profile sends frames")
+        self.found = "a video"
+
+
 class ExtremeAspect(UnsupportedMedia):
     def __init__(self, width: int, height: int, allowed: int) -> None:
         RequestError.__init__(
@@ -176,8 +192,8 @@ class AnimationRefused(UnsupportedMedia):
 class CorruptMedia(RequestError):
     code = "corrupt_media"
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"the picture cannot be read: {why}; send the whole, undamaged file")
+    def __init__(self, why: str, what: str = "picture") -> None:
+        super().__init__(f"the {what} cannot be read: {why}; send the whole, undamaged file")
 
 
 class DecoderStopped(CorruptMedia):
@@ -185,13 +201,20 @@ class DecoderStopped(CorruptMedia):
 
     def __init__(self, why: str) -> None:
         RequestError.__init__(self, f"the picture cannot be read: decoding it {why}; send it as JPEG or PNG")
+        self.why = why
+
+
+class VideoStopped(DecoderStopped):
+    def __init__(self, why: str) -> None:
+        RequestError.__init__(self, f"the video cannot be read: decoding it {why}; send a shorter or smaller one")
+        self.why = why
 
 
 class MediaTooLarge(RequestError):
     code = "media_too_large"
 
-    def __init__(self, unit: str, found: int, allowed: int) -> None:
-        super().__init__(f"the picture has {found} {unit}; at most {allowed} are allowed; send a smaller one")
+    def __init__(self, unit: str, found: int, allowed: int, what: str = "picture") -> None:
+        super().__init__(f"the {what} has {found} {unit}; at most {allowed} are allowed; send a smaller one")
         self.found = found
         self.allowed = allowed
 
@@ -202,6 +225,18 @@ class TooManyImages(RequestError):
     def __init__(self, found: int, allowed: int, what: str = "prompt") -> None:
         super().__init__(
             f"At most {allowed} image(s) may be provided in one {what}; found {found}, the history included; "
+            "send fewer or drop old ones"
+        )
+        self.found = found
+        self.allowed = allowed
+
+
+class TooManyVideos(RequestError):
+    code = "too_many_videos"
+
+    def __init__(self, found: int, allowed: int) -> None:
+        super().__init__(
+            f"At most {allowed} video(s) may be provided in one request; found {found}, the history included; "
             "send fewer or drop old ones"
         )
         self.found = found

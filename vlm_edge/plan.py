@@ -14,12 +14,14 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from vlm_edge.budget import Room, Sized, fit
+from vlm_edge.clips import ClipPlan, Form, of_frames, plan_clip
 from vlm_edge.errors import (
     AnimationRefused,
     ContextExceeded,
     MediaTooLarge,
     TooManyImages,
     TooManyPages,
+    TooManyVideos,
     VisionBudgetExceeded,
     naming,
 )
@@ -29,6 +31,7 @@ from vlm_edge.media.picture import Encoding, Target
 from vlm_edge.media.prepare import PDF, may_move
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
+from vlm_edge.media.video import Clip
 from vlm_edge.requests.body import MAX_TEXT_BYTES
 from vlm_edge.tokens.rule import Rule
 
@@ -55,9 +58,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_body_bytes: of the HTTP body, unpacked. max_text_bytes: of the body beside its payloads. max_images: pictures a
     prompt; most requests are one, and max_total_images is for those that hold many. max_image_bytes: of one file,
     before base64. max_image_pixels: width x height of one source (the default is vLLM's own limit).
-    max_image_memory_bytes: what its decoder must hold at once, told by the headers. max_image_tokens and
-    max_request_tokens: vision tokens of one prepared picture (vLLM's encoder cache must hold one), and of all of a
-    prompt.
+    max_image_memory_bytes: what its decoder must hold at once, told by the headers. max_videos: of the request;
+    max_video_bytes, max_video_pixels: of one file, and of one of its frames. max_image_tokens and max_request_tokens:
+    vision tokens of one prepared picture or video (vLLM's encoder cache must hold one), and of all of a prompt.
     """
 
     max_body_bytes: int = 64 * 1024 * 1024
@@ -67,6 +70,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_image_bytes: int = 32 * 1024 * 1024
     max_image_pixels: int = 178_956_970
     max_image_memory_bytes: int = 448 * 1024 * 1024
+    max_videos: int = 4
+    max_video_bytes: int = 48 * 1024 * 1024
+    max_video_pixels: int = 4_096 * 2_304
     max_image_tokens: int = 16_384
     max_request_tokens: int = 32_768
 
@@ -141,23 +147,38 @@ class PicturePlan(msgspec.Struct, frozen=True):
         return "converted" if self.size == self.probe.size else "resized"
 
 
+Item = PicturePlan | ClipPlan
+
+
 class Plan(msgspec.Struct, frozen=True):
-    """For each medium of a request the pictures that it becomes: one, or one a page."""
+    """For each picture or document of a request the pictures that it becomes: one, or one a page; and its videos."""
 
     media: Sequence[Sequence[PicturePlan]]
+    clips: Sequence[ClipPlan] = ()
 
     def holding(self, pictures: Sequence[PicturePlan]) -> "Plan":
         """The plan with others in the place of its pictures."""
         rest = iter(pictures)
-        return Plan([list(islice(rest, len(pages))) for pages in self.media])
+        return Plan([list(islice(rest, len(pages))) for pages in self.media], self.clips)
+
+    def with_items(self, items: Sequence[Item]) -> "Plan":
+        """The plan with others in the place of all of its items."""
+        pictures = [item for item in items if isinstance(item, PicturePlan)]
+        clips = [item for item in items if isinstance(item, ClipPlan)]
+        return msgspec.structs.replace(self.holding(pictures), clips=clips)
 
     @property
     def pictures(self) -> Sequence[PicturePlan]:
         return list(chain.from_iterable(self.media))
 
     @property
+    def items(self) -> Sequence[Item]:
+        """All that costs tokens."""
+        return [*self.pictures, *self.clips]
+
+    @property
     def tokens(self) -> int:
-        return sum(picture.tokens for picture in self.pictures)
+        return sum(item.tokens for item in self.items)
 
     @property
     def left_out(self) -> int:
@@ -174,14 +195,28 @@ class Subject(NamedTuple):
     prompt: int | None = 0
 
 
+class Film(NamedTuple):
+    """A video to plan: where it stands, and what is known of it."""
+
+    place: str
+    clip: Clip
+    form: Form
+    prompt: int | None = 0
+
+
 def plan(
-    subjects: Sequence[Subject], profile: Profile, model: Model, limits: Limits, passed: Sequence[int | None] = ()
+    subjects: Sequence[Subject],
+    profile: Profile,
+    model: Model,
+    limits: Limits,
+    passed: Sequence[int | None] = (),
+    films: Sequence[Film] = (),
 ) -> Plan:
     """The plan for the media of one request. Raises the RequestErrors of its parts.
 
     passed: the prompts of pictures that are not ours to prepare, but count as well.
     """
-    media = []
+    media, clips = [], []
     with _calling(model.certainty):
         for subject in subjects:
             with naming(subject.place):
@@ -189,57 +224,90 @@ def plan(
                 check_document(subject.probes, limits)
                 pages = (plan_picture(subject, probe, profile, model.rule, limits) for probe in subject.probes)
                 media.append(list(pages))
-    planned = Plan(media)
+        for film in films:
+            with naming(film.place):
+                clips.append(plan_clip(film.place, film.clip, film.form, profile, model.rule, film.prompt))
+    planned = Plan(media, clips)
     check_number(planned, limits, passed)
     return _counted(planned, model.rule)
+
+
+def again(planned: Plan, clips: Mapping[int, Clip], profile: Profile, rule: Rule) -> Plan:
+    """The plan with other frames of some of its videos."""
+    made = list(planned.clips)
+    for number, clip in clips.items():
+        before = made[number]
+        with naming(before.place):
+            made[number] = plan_clip(before.place, clip, before.form, profile, rule, before.prompt)
+    return _counted(msgspec.structs.replace(planned, clips=made), rule)
 
 
 def _counted(planned: Plan, rule: Rule) -> Plan:
     """With the tokens that each has among the others of its prompt."""
     if rule.counts_alone:
         return planned
-    pictures, changed = list(planned.pictures), False
-    for numbers in _prompts(pictures).values():
-        counts = rule.images([pictures[number].size for number in numbers])
-        for number, tokens in zip(numbers, counts, strict=True):
-            if tokens != pictures[number].tokens:
-                pictures[number], changed = msgspec.structs.replace(pictures[number], tokens=tokens), True
-    return planned.holding(pictures) if changed else planned
+    items, changed = list(planned.items), False
+    for numbers in _prompts(items).values():
+        among = [number for number in numbers if isinstance(items[number], PicturePlan) or _is_apart(items[number])]
+        counts = iter(rule.images([size for number in among for size in _sizes(items[number])]))
+        for number in among:
+            tokens = sum(islice(counts, len(_sizes(items[number]))))
+            if tokens != items[number].tokens:
+                items[number], changed = msgspec.structs.replace(items[number], tokens=tokens), True
+    return planned.with_items(items) if changed else planned
 
 
-def _prompts(pictures: Sequence[PicturePlan]) -> Mapping[int | None, Sequence[int]]:
-    """Which pictures, by their numbers, stand in each prompt; None: in all of them."""
+def _is_apart(item: Item) -> bool:
+    """Whether a video's frames are pictures among the others."""
+    return isinstance(item, ClipPlan) and item.form == "frames"
+
+
+def _sizes(item: Item) -> Sequence[Size]:
+    return [item.size] * (item.frames if isinstance(item, ClipPlan) else 1)
+
+
+def _prompts(items: Sequence[Item]) -> Mapping[int | None, Sequence[int]]:
+    """Which items, by their numbers, stand in each prompt; None: in all of them."""
     prompts = dict[int | None, list[int]]()
-    for number, picture in enumerate(pictures):
-        prompts.setdefault(picture.prompt, []).append(number)
+    for number, item in enumerate(items):
+        prompts.setdefault(item.prompt, []).append(number)
     return prompts
 
 
-def _seen(pictures: Sequence[PicturePlan]) -> Iterator[tuple[int | None, Sequence[int]]]:
+def _seen(items: Sequence[Item]) -> Iterator[tuple[int | None, Sequence[int]]]:
     """The same, with those that stand in all prompts in each."""
-    prompts = _prompts(pictures)
+    prompts = _prompts(items)
     shared = prompts.get(None, ())
     yield from ((one, own if one is None else [*shared, *own]) for one, own in prompts.items())
 
 
 def fitted(planned: Plan, profile: Profile, rule: Rule, limits: Limits, rooms: Rooms = _NO_ROOMS) -> Plan:
     """The plan with pictures made smaller, so that they cost what they may; where their profile lets them."""
-    pictures, changed = list(planned.pictures), False
-    for prompt, numbers in _seen(pictures):
+    items, changed = list(planned.items), False
+    for prompt, numbers in _seen(items):
         allowed = rooms.get(prompt, Room()).for_pictures(limits.max_request_tokens, surely=True)
-        sized = [_sized(pictures[number], profile) for number in numbers]
+        sized = [_sized(items[number], profile, rule) for number in numbers]
         found = fit(sized, profile, rule, limits.max_image_tokens, allowed)
         for number, before, after in zip(numbers, sized, found, strict=True):
             if after != before.layout:
-                pictures[number], changed = _smaller(pictures[number], after, profile, rule), True
-    return _counted(planned.holding(pictures), rule) if changed else planned
+                items[number], changed = _smaller(items[number], after, profile, rule), True
+    return _counted(planned.with_items(items), rule) if changed else planned
 
 
-def _sized(picture: PicturePlan, profile: Profile) -> Sized:
-    return Sized(native_size(picture.probe, profile), Layout(picture.content, picture.size))
+def _sized(item: Item, profile: Profile, rule: Rule) -> Sized:
+    if isinstance(item, ClipPlan):
+        return Sized(item.clip.size, item.layout, of_frames(profile), item.counting(rule))
+    return Sized(native_size(item.probe, profile), Layout(item.content, item.size))
 
 
-def _smaller(picture: PicturePlan, found: Layout, profile: Profile, rule: Rule) -> PicturePlan:
+def _smaller(item: Item, found: Layout, profile: Profile, rule: Rule) -> Item:
+    if isinstance(item, ClipPlan):
+        tokens = item.counting(rule).image(found.canvas)
+        return msgspec.structs.replace(item, layout=found, tokens=tokens, fitted=True)
+    return _smaller_picture(item, found, profile, rule)
+
+
+def _smaller_picture(picture: PicturePlan, found: Layout, profile: Profile, rule: Rule) -> PicturePlan:
     target, tokens = _target(picture.probe, profile, found), rule.image(found.canvas)
     return msgspec.structs.replace(picture, target=target, size=found.canvas, tokens=tokens, fitted=True)
 
@@ -328,6 +396,9 @@ def check_number(planned: Plan, limits: Limits, passed: Sequence[int | None] = (
     if pictures and len(pictures) + len(passed) > limits.max_total_images:
         with naming(pictures[-1].place):
             raise TooManyImages(len(pictures) + len(passed), limits.max_total_images, "request")
+    if len(planned.clips) > limits.max_videos:
+        with naming(planned.clips[-1].place):
+            raise TooManyVideos(len(planned.clips), limits.max_videos)
 
 
 def max_images(profile: Profile, limits: Limits) -> int:
@@ -345,7 +416,7 @@ def check_budget(planned: Plan, limits: Limits, rooms: Rooms = _NO_ROOMS, certai
     """Raises VisionBudgetExceeded for a picture, or the whole, that surely costs too much as planned. certainty: of the
     counts, which the refusal says where they are not exact."""
     with _calling(certainty):
-        _check_all(planned.pictures, limits, rooms)
+        _check_all(planned.items, limits, rooms)
 
 
 @contextmanager
@@ -358,28 +429,29 @@ def _calling(certainty: Certainty) -> Iterator[None]:
         raise
 
 
-def _check_all(pictures: Sequence[PicturePlan], limits: Limits, rooms: Rooms) -> None:
-    for picture in pictures:
-        if picture.tokens > limits.max_image_tokens:
-            with naming(picture.place):
-                raise VisionBudgetExceeded("picture", picture.tokens, limits.max_image_tokens)
-    for prompt, numbers in _seen(pictures):
-        _check_prompt([pictures[number] for number in numbers], limits, rooms.get(prompt, Room()))
+def _check_all(items: Sequence[Item], limits: Limits, rooms: Rooms) -> None:
+    for item in items:
+        if item.tokens > limits.max_image_tokens and not _is_apart(item):
+            with naming(item.place):
+                what = "video" if isinstance(item, ClipPlan) else "picture"
+                raise VisionBudgetExceeded(what, item.tokens, limits.max_image_tokens)
+    for prompt, numbers in _seen(items):
+        _check_prompt([items[number] for number in numbers], limits, rooms.get(prompt, Room()))
 
 
-def _check_prompt(pictures: Sequence[PicturePlan], limits: Limits, room: Room) -> None:
-    tokens = sum(picture.tokens for picture in pictures)
+def _check_prompt(items: Sequence[Item], limits: Limits, room: Room) -> None:
+    tokens = sum(item.tokens for item in items)
     if tokens <= room.for_pictures(limits.max_request_tokens):
         return
-    biggest = sorted(pictures, key=lambda picture: -picture.tokens)[:BIGGEST]
+    biggest = sorted(items, key=lambda item: -item.tokens)[:BIGGEST]
     with naming(biggest[0].place):
         if tokens > limits.max_request_tokens or room.max_model_len is None:
             raise VisionBudgetExceeded("request", tokens, limits.max_request_tokens, _named(biggest))
         raise ContextExceeded(tokens, room.text, room.reserved, room.max_model_len, _named(biggest))
 
 
-def _named(pictures: Sequence[PicturePlan]) -> Sequence[tuple[str, int]]:
-    return [(picture.place, picture.tokens) for picture in pictures]
+def _named(items: Sequence[Item]) -> Sequence[tuple[str, int]]:
+    return [(item.place, item.tokens) for item in items]
 
 
 def fits(probe: Probe, profile: Profile, rule: Rule, tokens: int) -> bool:

@@ -39,14 +39,16 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     uuid: names that clients give to media, by which vLLM caches them for everybody: stripped, made the client's own
     (by its API key and profile), or passed. embeds: media and prompts already embedded, whose cost cannot be known.
     history: more pictures than are allowed are refused, or the last ones are kept and a note left for each older one.
-    tool_media: media in the answers of tools. unknown_paths: data URLs in JSON posted to paths that are not known to
-    carry media. `file:` URLs and bare paths are refused whatever is set here.
+    videos: sampled and counted, or passed on unseen and uncounted. tool_media: media in the answers of tools.
+    unknown_paths: data URLs in JSON posted to paths that are not known to carry media. `file:` URLs and bare paths are
+    refused whatever is set here.
     """
 
     remote: Literal["refuse", "pass", "fetch"] = "refuse"
     uuid: Literal["strip", "namespace", "pass"] = "strip"
     embeds: Literal["refuse", "pass"] = "refuse"
     history: Literal["refuse", "keep_last"] = "refuse"
+    videos: Literal["prepare", "pass"] = "prepare"
     tool_media: Literal["pass", "refuse"] = "pass"
     unknown_paths: Literal["refuse", "pass"] = "refuse"
 
@@ -55,6 +57,7 @@ class Admitted(msgspec.Struct, frozen=True):
     """The media of a request, sorted. edits: what the policies change in the body around them."""
 
     ours: Sequence[MediaPart]  # pictures to prepare
+    videos: Sequence[MediaPart]  # and videos
     remote: Sequence[MediaPart]  # those of them to fetch first
     passed: int
     passed_images: Sequence[int | None]  # the prompts that the pictures among them stand in
@@ -79,7 +82,8 @@ def admit(
     for part in kept:
         edits += _renamed(part, policies, tenant)
     return Admitted(
-        ours=[part for part, road in roads if road != "pass"],
+        ours=[part for part, road in roads if road != "pass" and part.modality == "image"],
+        videos=[part for part, road in roads if road != "pass" and part.modality == "video"],
         remote=[part for part, road in roads if road == "fetch"],
         passed=sum(road == "pass" for _, road in roads),
         passed_images=[part.context.prompt for part, road in roads if road == "pass" and part.modality == "image"],
@@ -147,7 +151,8 @@ def _road_of(part: MediaPart, policies: Policies) -> Road:
 
 
 def _road_of_data(part: MediaPart, policies: Policies) -> Road:
-    ours: Road = "prepare" if part.modality == "image" else "pass"
+    video = part.modality == "video" and policies.videos == "prepare" and not _is_list(part)
+    ours: Road = "prepare" if video or part.modality == "image" else "pass"
     if part.url is None:
         return "pass"  # vLLM knows what is missing
     if part.bare:
@@ -162,6 +167,11 @@ def _road_of_data(part: MediaPart, policies: Policies) -> Road:
     if policies.remote == "pass" and part.document:
         raise RemoteMediaRefused("a remote document, which the server behind cannot read")
     return "fetch" if policies.remote == "fetch" else "pass"
+
+
+def _is_list(part: MediaPart) -> bool:
+    """Of frames, already taken."""
+    return (part.url or "").lstrip()[:16].lower() == "data:video/jpeg;"
 
 
 def _renamed(part: MediaPart, policies: Policies, tenant: str) -> Sequence[Edit]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from vlm_edge.budget import Room
+from vlm_edge.clips import ClipPlan
 from vlm_edge.drift import Expected
 from vlm_edge.errors import EdgeError
 from vlm_edge.geometry import Size
@@ -89,9 +90,57 @@ class PictureReport(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class VideoReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One video before → after. form: video, jpeg_frames, frames. frames, seconds, fps: of what is looked at, and of
+    what is sent. ends_early: the rest of it cannot be read."""
+
+    place: str
+    form: str
+    codec: str
+    media_type_before: str
+    media_type_after: str
+    size_before: Size
+    size_after: Size
+    frames_before: int
+    frames_after: int
+    seconds: float
+    fps_before: float
+    fps_after: float
+    bytes_before: int
+    bytes_after: int
+    tokens_before: int
+    tokens_after: int
+    fitted: bool = False
+    ends_early: bool = False
+
+    @classmethod
+    def of(cls, plan: ClipPlan, sent: "Sent") -> "VideoReport":
+        clip = plan.clip
+        return cls(
+            place=plan.place,
+            form=plan.form,
+            codec=clip.codec,
+            media_type_before=clip.media_type,
+            media_type_after=sent.media_type,
+            size_before=clip.size,
+            size_after=plan.size,
+            frames_before=clip.frames,
+            frames_after=plan.frames,
+            seconds=round(clip.seconds, 3),
+            fps_before=round(clip.fps, 3),
+            fps_after=round(plan.fps, 3),
+            bytes_before=clip.file_bytes,
+            bytes_after=sent.size_bytes,
+            tokens_before=plan.tokens_before,
+            tokens_after=plan.tokens,
+            fitted=plan.fitted,
+            ends_early=clip.ends_early,
+        )
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. tokens: of its pictures. certainty: whether they are exact, an estimate, or an upper bound, as of a
-    model of unknown family.
+    """One request. tokens: of its pictures and videos. certainty: whether they are exact, an estimate, or an upper
+    bound, as of a model of unknown family.
 
     text_tokens: of its prompt beside the pictures, where it is one prompt; an upper bound unless text_exact.
     max_model_len: of the model's context.
@@ -108,7 +157,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     bytes_before: int
     bytes_after: int
     pictures: Sequence[PictureReport]
-    passed: int = 0  # media that went on unseen: videos, sounds, remote pictures
+    videos: Sequence[VideoReport] = ()
+    passed: int = 0  # media that went on unseen: sounds, remote pictures
     dropped: int = 0  # old pictures, for which a note was left
     left_out: int = 0  # pages of documents longer than the profile takes
     decide_s: float = 0.0  # find, probe, plan
@@ -116,7 +166,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls, profile: str, model: Model, plan: Plan, room: Room | None, files: Sequence[Sent], **totals: Any
+        cls,
+        profile: str,
+        model: Model,
+        plan: Plan,
+        room: Room | None,
+        files: Sequence[Sent],
+        cuts: Sequence[Sent] = (),
+        **totals: Any,
     ) -> "Report":
         pictures = [PictureReport.of(one, sent) for one, sent in zip(plan.pictures, files, strict=True)]
         return cls(
@@ -129,6 +186,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             text_exact=bool(room and room.exact),
             max_model_len=model.max_model_len,
             pictures=pictures,
+            videos=[VideoReport.of(one, sent) for one, sent in zip(plan.clips, cuts, strict=True)],
             left_out=plan.left_out,
             **totals,
         )
@@ -159,13 +217,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Response headers: what was done, for those who look."""
-        fitted = sum(picture.fitted for picture in self.pictures)
+        fitted = sum(one.fitted for one in self.pictures) + sum(one.fitted for one in self.videos)
+        videos = f"; videos={len(self.videos)}" if self.videos else ""
         others = Counter(fitted=fitted, passed=self.passed, dropped=self.dropped, left_out=self.left_out)
         counts = Counter(picture.action for picture in self.pictures) + others
         done = ", ".join(f"{action}={count}" for action, count in counts.items())
         texts = {
             b"x-vlm-edge-profile": self.profile,
-            b"x-vlm-edge-media": f"images={len(self.pictures)}; {done}",
+            b"x-vlm-edge-media": f"images={len(self.pictures)}{videos}; {done}",
             b"x-vlm-edge-vision-tokens": f"{self.tokens}" if self.exact else f"{self.tokens}; {self.certainty}",
             b"x-vlm-edge-scale": ", ".join(picture.scale for picture in self.pictures),
             b"server-timing": f"decide;dur={self.decide_s * 1e3:.1f}, prepare;dur={self.prepare_s * 1e3:.1f}",

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from vlm_edge.errors import Overloaded, ServerError
+from vlm_edge.errors import DecoderStopped, Overloaded, ServerError, VideoStopped, naming
 from vlm_edge.isolation import Isolation
 
 T = TypeVar("T")
@@ -35,12 +35,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class Job(NamedTuple, Generic[T]):
     """Work as a module-level function over values that pickle, so that it can be done in a child process as well.
 
-    pixels: that it may take time for there.
+    pixels: that it may take time for there. place: of what it is about, for its errors; a picture, or a video.
     """
 
     work: partial[T]
     isolated: bool = False
     pixels: int = 0
+    place: str = ""
+    video: bool = False
 
 
 class Workers:
@@ -60,7 +62,13 @@ class Workers:
 
     def run(self, job: Job[T]) -> T:
         """Do it now; the calling thread waits."""
-        return self._isolation.run(job.work, job.pixels) if job.isolated else job.work()
+        if not job.isolated:
+            return job.work()
+        with naming(job.place):
+            try:
+                return self._isolation.run(job.work, job.pixels)
+            except DecoderStopped as stopped:
+                raise (VideoStopped(stopped.why) if job.video else stopped) from None
 
     def submit(self, jobs: Sequence[Job[T]]) -> list[Future[T]]:
         """Start all jobs of a request, or raise Overloaded and start none."""

@@ -118,7 +118,7 @@ def test_tools_are_not_counted_where_the_tokenizer_has_another_template() -> Non
 
 
 def test_a_template_without_a_loop_over_parts_gets_one_text_with_placeholders_before_it() -> None:
-    template = Template(IN_ONE_PIECE, "<image>")
+    template = Template(IN_ONE_PIECE, {"image": "<image>"})
     assert not template.takes_parts
     assert template.render([user(TEXT, IMAGE, {"type": "text", "text": "you"}, IMAGE)], {}) == (
         "[user]<image>\n<image>\nhi\nyou"
@@ -127,19 +127,19 @@ def test_a_template_without_a_loop_over_parts_gets_one_text_with_placeholders_be
 
 def test_what_is_empty_takes_no_line_in_one_piece() -> None:
     empty = {"type": "text", "text": ""}
-    assert Template(IN_ONE_PIECE, "<image>").render([user(empty, TEXT, empty)], {}) == "[user]hi"
+    assert Template(IN_ONE_PIECE, {"image": "<image>"}).render([user(empty, TEXT, empty)], {}) == "[user]hi"
 
 
 def test_a_developer_that_the_template_does_not_know_speaks_for_the_system() -> None:
     said = [{"role": role, "content": [{"type": "text", "text": role}]} for role in ("system", "user", "developer")]
-    assert Template(IN_ONE_PIECE, "").render(said, {}) == "[system]system\n\ndeveloper[user]user"
+    assert Template(IN_ONE_PIECE, {}).render(said, {}) == "[system]system\n\ndeveloper[user]user"
     knowing = IN_ONE_PIECE + "{{ 'developer' }}"
-    assert Template(knowing, "").render(said[2:], {}) == "[developer]developerdeveloper"
+    assert Template(knowing, {}).render(said[2:], {}) == "[developer]developerdeveloper"
 
 
 def test_a_placeholder_that_the_text_has_is_not_written_again() -> None:
     text = {"type": "text", "text": "<image> and"}
-    assert Template(IN_ONE_PIECE, "<image>").render([user(text, IMAGE)], {}) == "[user]<image> and"
+    assert Template(IN_ONE_PIECE, {"image": "<image>"}).render([user(text, IMAGE)], {}) == "[user]<image> and"
 
 
 @pytest.mark.parametrize(
@@ -165,20 +165,20 @@ def test_a_placeholder_that_the_text_has_is_not_written_again() -> None:
     ],
 )
 def test_templates_are_told_apart_by_their_loops(source: str, *, takes_parts: bool) -> None:
-    assert Template(source, "").takes_parts is takes_parts
+    assert Template(source, {}).takes_parts is takes_parts
 
 
 def test_json_is_written_as_it_is() -> None:
     variables = {"x": {"a": "<é>"}}
-    assert Template("{{ x | tojson }}", "").render([], variables) == '{"a": "<é>"}'
+    assert Template("{{ x | tojson }}", {}).render([], variables) == '{"a": "<é>"}'
 
 
 def test_what_marks_training_is_passed_over() -> None:
-    assert Template("a{% generation %}b{% endgeneration %}c", "").render([], {}) == "abc"
+    assert Template("a{% generation %}b{% endgeneration %}c", {}).render([], {}) == "abc"
 
 
 def test_a_template_cannot_reach_outside() -> None:
-    assert Template("{{ messages.__class__.__mro__ }}", "").render([], {}) in (None, "")
+    assert Template("{{ messages.__class__.__mro__ }}", {}).render([], {}) in (None, "")
 
 
 # Upper bound

@@ -258,7 +258,7 @@ def written(ask: Ask) -> dict[str, str | None]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_vllm_writes_for_a_picture_is_known(name: str, written: dict[str, str | None]) -> None:
-    assert PLACEHOLDERS[name].text.replace("{number}", "7") == (written[name] or "")
+    assert PLACEHOLDERS[name].texts["image"].replace("{number}", "7") == (written[name] or "")
     assert (FAMILIES[name].written or "").replace("{number}", "7") == (written[name] or "")
 
 

@@ -19,6 +19,7 @@ from vlm_edge.tokens.template import Template
 from vlm_edge.tokens.text import Tokenizer, bound
 
 REQUESTS = 2_000
+MODALITIES = ("image", "video", "audio", "prompt_embeds")
 ASKED = 50
 
 # Those of the tiny checkpoint's tokenizer_config.json.
@@ -49,7 +50,8 @@ def test_what_is_called_exact_is_rendered_as_vllm_renders_it(answered: list[tupl
         prompt = prompt_of(job)
         if prompt.exact:
             exact[job["path"]] += 1
-            made = Template(job["template"], job["placeholder"]).render(prompt.messages, {**MARKS, **prompt.extra})
+            written = {one: str(job["placeholder"]) for one in MODALITIES}
+            made = Template(job["template"], written).render(prompt.messages, {**MARKS, **prompt.extra})
             assert (made, prompt.media) == (answer["text"], answer["media"]), job["body"]
     assert sum(exact.values()) > 0.8 * len(answered)
     assert min(exact.values()) > 100
@@ -68,7 +70,7 @@ def test_templates_are_told_apart_as_vllm_tells_them_apart(ask: Ask) -> None:
     kinds = [answer["kind"] for answer in ask([{"job": "kind", "template": one} for one in templates])]
     assert 100 < kinds.count("openai") < len(kinds) - 100
     for template, kind in zip(templates, kinds, strict=True):
-        assert Template(template, "").takes_parts == (kind == "openai"), template
+        assert Template(template, {}).takes_parts == (kind == "openai"), template
 
 
 def test_a_server_that_is_asked_counts_the_same_text(vllm: Client, environment: Environment) -> None:

@@ -9,6 +9,7 @@ Format = Literal["auto", "keep", "jpeg", "png", "webp"]
 Chroma = Literal["4:2:0", "4:4:4"]
 Kernel = Literal["nearest", "linear", "cubic", "mitchell", "lanczos2", "lanczos3"]
 Engine = Literal["vips", "pillow"]
+Form = Literal["auto", "video", "jpeg_frames", "frames"]
 
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 
@@ -34,6 +35,48 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _between("pages.dpi", self.dpi, 18, 1_200)
 
 
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which frames of a video are taken, and how they are sent.
+
+    fps: frames a second; min_frames, max_frames: however short or long it is. start_s, end_s: what is looked at.
+    strategy: "uniform" spreads them evenly in time; "motion" takes up to `moving_fps` where the picture moves, and one
+    of each still passage.
+
+    form: "video" is a short video of the frames; "jpeg_frames" a list of them (`data:video/jpeg`), of which a server
+    keeps 32 and the times only if it is told so; "frames" are pictures, with their times as text before each (labels);
+    "auto" is a video where the model counts such, else pictures. max_side, max_pixels, floor_pixels, quality, chroma:
+    of a frame.
+    """
+
+    fps: float = 1.0
+    min_frames: int = 4
+    max_frames: int = 64
+    start_s: float = 0.0
+    end_s: float | None = None
+    strategy: Literal["uniform", "motion"] = "uniform"
+    moving_fps: float = 2.0
+    form: Form = "auto"
+    labels: bool = True
+    max_side: int = 512
+    max_pixels: int = 262_144
+    floor_pixels: int = 50_176
+    quality: int = 90
+    chroma: Chroma = "4:2:0"
+
+    def __post_init__(self) -> None:
+        _between("video.quality", self.quality, 1, 100)
+        _between("video.max_frames", self.max_frames, 1, 4_096)
+        _between("video.min_frames", self.min_frames, 1, self.max_frames)
+        _between("video.max_side", self.max_side, 1, 8_192)
+        _between("video.max_pixels", self.max_pixels, 1, 1 << 26)
+        _between("video.floor_pixels", self.floor_pixels, 1, 1 << 26)
+        for name, value in (("fps", self.fps), ("moving_fps", self.moving_fps)):
+            if not 0 < value <= 60:
+                raise ValueError(f"video.{name} = {value}: must be above 0 and at most 60")
+        if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
+            raise ValueError("video.start_s and video.end_s must be 0 or more and in this order")
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
     """How large a picture may be and how it is encoded when it has to be.
 
@@ -43,6 +86,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     floor_pixels: where the budget does not suffice, `fit` shrinks a picture to no fewer.
 
     Number. max_images: pictures and documents a prompt (None: the limit of the settings alone). pages: of one document.
+    video: of one video.
     animation: of a GIF, WebP, APNG or AVIF the first frame is taken, or up to `pages.max` frames, evenly spread, or it
     is refused.
 
@@ -63,6 +107,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     align: bool = True
     max_images: int | None = None
     pages: Pages = Pages()
+    video: Sampling = Sampling()
     animation: Literal["first", "frames", "refuse"] = "first"
     format: Format = "auto"
     lossless: Literal["smaller", "prefer"] = "smaller"

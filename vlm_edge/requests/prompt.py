@@ -47,6 +47,11 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         """Pictures, videos and sounds in it."""
         return sum(part.get("type") != "text" for message in self.messages for part in _parts(message))
 
+    @property
+    def shows_pictures_alone(self) -> bool:
+        """And neither videos nor sounds."""
+        return all(part.get("type") in ("text", "image") for message in self.messages for part in _parts(message))
+
 
 def prompts(path: str, body: Mapping[str, Any]) -> Sequence[Prompt]:
     """The prompts of a request, in the order of `Context.prompt`; none where it is not known how they are made."""

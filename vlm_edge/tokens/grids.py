@@ -77,9 +77,12 @@ class MergedGrid(Rule, frozen=True, kw_only=True):
     def video(self, *, frames: int, size: Size, fps: float | None = None) -> int:
         if not self.videos:
             return Rule.video(self, frames=frames, size=size, fps=fps)
-        bounds = self.video_min_pixels or self.min_pixels, self.video_max_pixels or self.max_pixels
-        frame = self._cells(self._resized(self._taken(size), bounds)) + self.tag_tokens
+        frame = self._cells(MergedGrid.frame(self, size, frames)) + self.tag_tokens
         return ceil(frames / self.temporal_patch) * frame
+
+    def frame(self, size: Size, frames: int) -> Size:
+        bounds = self.video_min_pixels or self.min_pixels, self.video_max_pixels or self.max_pixels
+        return self._resized(self._taken(size), bounds)
 
     def _cells(self, made: Size) -> int:
         cell = self.patch * self.merge
@@ -220,10 +223,13 @@ class TimedGrid(MergedGrid, frozen=True, kw_only=True):
     def video(self, *, frames: int, size: Size, fps: float | None = None) -> int:
         if frames < self.temporal_patch:
             raise UnsupportedMedia(f"a video of {frames} frame(s) where the model takes at least {self.temporal_patch}")
-        cells = self._cells(self._frame(size, frames, (self.video_min_pixels, self.video_max_pixels)))
+        cells = self._cells(self.frame(size, frames))
         rate, starts = fps or self.video_fps, range(0, frames, self.temporal_patch)
         pairs = sum(self._digits(start, frames, rate) + self.pair_tokens + cells for start in starts)
         return pairs + self.clip_tokens
+
+    def frame(self, size: Size, frames: int) -> Size:
+        return self._frame(size, frames, (self.video_min_pixels, self.video_max_pixels))
 
     def _frame(self, size: Size, frames: int, bounds: tuple[int, int]) -> Size:
         taken = size
@@ -330,6 +336,9 @@ class FilledGrid(Rule, frozen=True, kw_only=True):
 
     def aligned(self, size: Size) -> Size:
         return self._filled(size, self.max_tokens)
+
+    def frame(self, size: Size, frames: int) -> Size:
+        return self._filled(size, self.video_max_tokens)
 
     def image(self, size: Size) -> int:
         return self._cells(size, self.max_tokens) + self.tag_tokens

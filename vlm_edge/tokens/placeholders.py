@@ -7,7 +7,7 @@ It looks for the tokens of the placeholder among those of the prompt. Where one 
 Source of all rows: vLLM, model_executor/models, `get_placeholder_str` and `_get_prompt_updates`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -19,27 +19,40 @@ class Placeholder(msgspec.Struct, frozen=True, kw_only=True):
     """The placeholder of a family; `{number}` in it is that of the picture in its prompt, from 1.
 
     target: what vision tokens take the place of. named: how tokenizers call it, for those that have another. written:
-    by vLLM, where the template leaves it to it; else the target. edges: what vision tokens begin and end with, which is
-    what the text beside them meets. apart: pieces of text between pictures are read each on its own. joins: line breaks
-    at the edges are one with those beside them. begins: before a prompt with pictures stands the mark of a beginning.
+    by vLLM, where the template leaves it to it; else the target. video, video_written: the same of a video. edges: what
+    vision tokens begin and end with, which is what the text beside them meets. apart: pieces of text between pictures
+    are read each on its own. joins: line breaks at the edges are one with those beside them. begins: before a prompt
+    with pictures stands the mark of a beginning.
     """
 
     target: str = ""
     named: str = ""
     written: str | None = None
+    video: str = ""
+    video_written: str | None = None
     edges: str = ""
     apart: bool = False
     joins: bool = False
     begins: bool = False
 
     @property
-    def text(self) -> str:
-        """What stands in the prompt where the template says nothing of pictures."""
-        return self.target if self.written is None else self.written
+    def texts(self) -> Mapping[str, str]:
+        """What stands in the prompt, by modality, where the template says nothing of media."""
+        image = self.target if self.written is None else self.written
+        return {"image": image, "video": self.video if self.video_written is None else self.video_written}
 
 
-QWEN = Placeholder(target="<|image_pad|>", written="<|vision_start|><|image_pad|><|vision_end|>")
-GLM = Placeholder(target="<|image|>", written="<|begin_of_image|><|image|><|end_of_image|>")
+QWEN = Placeholder(
+    target="<|image_pad|>",
+    written="<|vision_start|><|image_pad|><|vision_end|>",
+    video="<|video_pad|>",
+    video_written="<|vision_start|><|video_pad|><|vision_end|>",
+)
+GLM = Placeholder(
+    target="<|image|>",
+    written="<|begin_of_image|><|image|><|end_of_image|>",
+    video="<|begin_of_video|><|video|><|end_of_video|>",
+)
 IMAGE = Placeholder(target="<image>")
 GEMMA = Placeholder(joins=True, edges="\n\n<start_of_image><end_of_image>\n\n")
 

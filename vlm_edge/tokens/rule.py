@@ -62,6 +62,10 @@ class Rule(
         """Vision tokens of one clip whose `frames` all reach the model; `fps` is their rate."""
         raise UnsupportedMedia("a video, which this model does not take")
 
+    def frame(self, size: Size, frames: int) -> Size:
+        """The size that the model's own processor makes of each of so many frames of a clip; else as `aligned`."""
+        return self.aligned(size)
+
     def within(self, max_pixels: int) -> Self:
         """The rule with a bound on a picture's pixels, where the geometry has one: no more than its own."""
         return self

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,14 +23,15 @@ class Unclear(Exception):
 
 
 class Template:
-    """`render` gives the text of a prompt; None where the template refuses it."""
+    """`render` gives the text of a prompt; None where the template refuses it. written: for a medium of each modality,
+    where the template leaves that to its server."""
 
-    def __init__(self, source: str, placeholder: str) -> None:
-        self.source, self.placeholder = source, placeholder
+    def __init__(self, source: str, written: Mapping[str, str]) -> None:
+        self.source, self.written = source, written
 
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str | None:
-        before = accumulate((_media(message) for message in messages), initial=0)
-        made = self._known([self._message(message, number) for message, number in zip(messages, before, strict=False)])
+        seen = Counter[str]()
+        made = self._known([self._message(message, seen) for message in messages])
         try:
             return str(self._compiled.render({"tools": None, "documents": None, **variables, "messages": made}))
         except Exception:  # noqa: BLE001 - it is code of the model's maker, and raises what it likes
@@ -51,11 +51,11 @@ class Template:
     def _compiled(self) -> Any:
         return _environment().from_string(self.source)
 
-    def _message(self, message: Message, before: int) -> Message:
-        """before: pictures of the messages before it."""
+    def _message(self, message: Message, seen: Counter[str]) -> Message:
+        """seen: media of each modality in the messages before it."""
         parts = message.get("content", ())
         if not self.takes_parts:
-            return {**message, "content": self._in_one_piece(parts, before + 1)}
+            return {**message, "content": self._in_one_piece(parts, seen)}
         if message["role"] == "tool" and all(part["type"] == "text" for part in parts):
             return {**message, "content": "\n".join(part["text"] for part in parts)}
         return message
@@ -67,20 +67,18 @@ class Template:
             return messages
         return _consolidated([_of_system(message) for message in messages])
 
-    def _in_one_piece(self, parts: Sequence[Message], first: int) -> str:
-        """Placeholders that the text does not hold already stand before it; what is empty is left out.
-
-        first: the number of its first picture.
-        """
+    def _in_one_piece(self, parts: Sequence[Message], seen: Counter[str]) -> str:
+        """Placeholders that the text does not hold already stand before it, one modality after the other; what is empty
+        is left out."""
         text = "\n".join(part["text"] for part in parts if part["type"] == "text" and part["text"])
-        media = sum(part["type"] != "text" for part in parts) if self.placeholder else 0
-        wanted = Counter(self.placeholder.replace("{number}", f"{first + number}") for number in range(media))
+        placeholders = dict[str, list[str]]()
+        for kind in (part["type"] for part in parts if part["type"] != "text"):
+            seen[kind] += 1
+            if self.written.get(kind):
+                placeholders.setdefault(kind, []).append(self.written[kind].replace("{number}", f"{seen[kind]}"))
+        wanted = Counter(one for of_kind in placeholders.values() for one in of_kind)
         missing = [one for one, number in wanted.items() for _ in range(number - text.count(one))]
         return "\n".join([*missing, *([text] if text else [])])
-
-
-def _media(message: Message) -> int:
-    return sum(part["type"] != "text" for part in message.get("content", ()))
 
 
 def _of_system(message: Message) -> Message:

@@ -108,16 +108,18 @@ class Tokenizer:
         if text is None or words is None:
             return None
         try:
-            return self._count(words.encode(text), media, words)
+            return self._count(words.encode(text), _modalities(messages) or ["image"] * media, words)
         except (TypeError, UnicodeError):
             return None
 
-    def _count(self, ids: Ids, media: int, words: Words) -> int | None:
+    def _count(self, ids: Ids, modalities: Sequence[str], words: Words) -> int | None:
+        """modalities: of its media, in their order."""
         placeholder, marks = self.placeholder, self._marks
-        target = marks.get(placeholder.named, placeholder.target)
-        targets = [target.replace("{number}", f"{number}") for number in range(1, media + 1)]
+        target = {"image": marks.get(placeholder.named, placeholder.target), "video": placeholder.video}
+        numbers = enumerate(modalities, 1)
+        targets = [target.get(modality, "").replace("{number}", f"{number}") for number, modality in numbers]
         begun = marks.get("bos_token") or marks.get("eos_token") or ""
-        missing = bool(media) and placeholder.begins and ids[:1] != words.encode(begun)
+        missing = bool(targets) and placeholder.begins and ids[:1] != words.encode(begun)
         count = around(ids, targets, placeholder, words)
         return None if count is None else count + missing
 
@@ -128,7 +130,7 @@ class Tokenizer:
 
     @cached_property
     def _template(self) -> Template:
-        return Template(self.chat_template, self.placeholder.text)
+        return Template(self.chat_template, self.placeholder.texts)
 
     @cached_property
     def _words(self) -> Words | None:
@@ -152,6 +154,11 @@ class Tokenizer:
         named |= more if isinstance(more, Mapping) else {}
         texts = {name: value.get("content") if isinstance(value, Mapping) else value for name, value in named.items()}
         return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _modalities(messages: Sequence[Message]) -> Sequence[str]:
+    """Of the media, in the order of the prompt."""
+    return [part["type"] for message in messages for part in message.get("content") or () if part["type"] != "text"]
 
 
 def _encoded(encoder: "Encoder", text: str) -> Ids:
