@@ -259,7 +259,7 @@ class Edge:
                 self._film_opening(decision.films[number], profile, decision.model, end) for number, end in ends.items()
             ]
             clips = dict(zip(ends, await _results_async(self.workers.submit(jobs)), strict=True))
-            changed = again(decision.plan, clips, profile, decision.model.rule)
+            changed = again(decision.plan, clips, profile, decision.model)
             decision = self.settle(msgspec.structs.replace(decision, plan=changed))
             self.check(decision)
         with naming(decision.films[min(ends)].part.place):

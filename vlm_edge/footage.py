@@ -47,7 +47,7 @@ class Footage(msgspec.Struct, frozen=True):
     def strings(self, planned: ClipPlan, cut: "Cut", *, labels: bool) -> dict[Place, bytes]:
         """What to write for it."""
         if planned.form != "frames":
-            return {self.place: cut.strings[0]}
+            return {self.place: cut.strings[0]} if cut.strings else {}
         assert self.whole
         instants = planned.clip.sample.instants
         texts = [self._label(instant.at_s) if labels else () for instant in instants]
@@ -62,7 +62,8 @@ class Footage(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """What a worker returns: JSON strings to write, one, or one a frame; the files' type, and their bytes together."""
+    """What a worker returns: JSON strings to write, one, one a frame, or none to leave what is there; the files' type,
+    and their bytes together."""
 
     strings: Sequence[bytes]
     media_type: str
@@ -126,11 +127,19 @@ def _up_to(sampling: Sampling, end_s: float | None) -> Sampling:
 def prepare_video(payload: Payload | File, planned: ClipPlan, profile: Profile) -> Cut | float:
     """A worker's job: frames → files → base64. Where the video ends early, the time of its last frame instead."""
     with naming(planned.place):
+        data = payload.decode()
         try:
-            files = frame_files(payload.decode(), planned, profile)
+            files = frame_files(data, planned, profile)
         except video.EndsEarly as early:
             return early.end_s
-    return cut_of(files, planned)
+    return _as_it_came(payload, data, planned) if planned.kept else cut_of(files, planned)
+
+
+def _as_it_came(payload: Payload | File, data: bytes, planned: ClipPlan) -> Cut:
+    """Every frame of it has been read."""
+    media_type = planned.clip.media_type
+    whole = [] if payload.canonical(media_type, data) else [b'"%s"' % data_url.build(media_type, data)]
+    return Cut(whole, media_type, len(data))
 
 
 def frame_files(data: bytes, planned: ClipPlan, profile: Profile) -> Sequence[bytes]:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from vlm_edge.budget import Room, Sized, fit
-from vlm_edge.clips import ClipPlan, Form, of_frames, plan_clip
+from vlm_edge.clips import ClipPlan, Form, can_be_thinned, loader_of, of_frames, plan_clip, thinned
 from vlm_edge.errors import (
     AnimationRefused,
     ContextExceeded,
@@ -226,19 +226,31 @@ def plan(
                 media.append(list(pages))
         for film in films:
             with naming(film.place):
-                clips.append(plan_clip(film.place, film.clip, film.form, profile, model.rule, film.prompt))
+                clips.append(
+                    plan_clip(
+                        film.place,
+                        film.clip,
+                        film.form,
+                        profile,
+                        model.rule,
+                        loader_of(film.form, model.family),
+                        film.prompt,
+                    )
+                )
     planned = Plan(media, clips)
     check_number(planned, limits, passed)
     return _counted(planned, model.rule)
 
 
-def again(planned: Plan, clips: Mapping[int, Clip], profile: Profile, rule: Rule) -> Plan:
+def again(planned: Plan, clips: Mapping[int, Clip], profile: Profile, model: Model) -> Plan:
     """The plan with other frames of some of its videos."""
+    rule = model.rule
     made = list(planned.clips)
     for number, clip in clips.items():
         before = made[number]
         with naming(before.place):
-            made[number] = plan_clip(before.place, clip, before.form, profile, rule, before.prompt)
+            loader = loader_of(before.form, model.family)
+            made[number] = plan_clip(before.place, clip, before.form, profile, rule, loader, before.prompt)
     return _counted(msgspec.structs.replace(planned, clips=made), rule)
 
 
@@ -282,16 +294,41 @@ def _seen(items: Sequence[Item]) -> Iterator[tuple[int | None, Sequence[int]]]:
 
 
 def fitted(planned: Plan, profile: Profile, rule: Rule, limits: Limits, rooms: Rooms = _NO_ROOMS) -> Plan:
-    """The plan with pictures made smaller, so that they cost what they may; where their profile lets them."""
+    """The plan with pictures made smaller, so that they cost what they may; where their profile lets them. Of videos
+    for which that does not suffice fewer frames are taken."""
     items, changed = list(planned.items), False
     for prompt, numbers in _seen(items):
         allowed = rooms.get(prompt, Room()).for_pictures(limits.max_request_tokens, surely=True)
-        sized = [_sized(items[number], profile, rule) for number in numbers]
-        found = fit(sized, profile, rule, limits.max_image_tokens, allowed)
-        for number, before, after in zip(numbers, sized, found, strict=True):
-            if after != before.layout:
-                items[number], changed = _smaller(items[number], after, profile, rule), True
+        before = [items[number] for number in numbers]
+        after = _fitted(before, profile, rule, limits.max_image_tokens, allowed)
+        if after != before:
+            changed = True
+            for number, item in zip(numbers, after, strict=True):
+                items[number] = item
     return _counted(planned.with_items(items), rule) if changed else planned
+
+
+def _fitted(items: Sequence[Item], profile: Profile, rule: Rule, each: int, together: int) -> Sequence[Item]:
+    """Those of one prompt."""
+    while True:
+        sized = [_sized(item, profile, rule) for item in items]
+        found = fit(sized, profile, rule, each, together)
+        pairs = zip(items, sized, found, strict=True)
+        made = [item if one.layout == after else _smaller(item, after, profile, rule) for item, one, after in pairs]
+        costly = max(made, key=_clip_tokens, default=None)
+        if (
+            not isinstance(costly, ClipPlan)
+            or not can_be_thinned(costly)
+            or sum(item.tokens for item in made) <= together
+        ):
+            return made
+        thinner, number = thinned(costly, profile, rule), made.index(costly)
+        items = [*items[:number], thinner, *items[number + 1 :]]
+
+
+def _clip_tokens(item: Item) -> int:
+    """Of a video that may be thinned out; all else comes last."""
+    return item.tokens if isinstance(item, ClipPlan) and can_be_thinned(item) else -1
 
 
 def _sized(item: Item, profile: Profile, rule: Rule) -> Sized:
@@ -303,7 +340,7 @@ def _sized(item: Item, profile: Profile, rule: Rule) -> Sized:
 def _smaller(item: Item, found: Layout, profile: Profile, rule: Rule) -> Item:
     if isinstance(item, ClipPlan):
         tokens = item.counting(rule).image(found.canvas)
-        return msgspec.structs.replace(item, layout=found, tokens=tokens, fitted=True)
+        return msgspec.structs.replace(item, layout=found, tokens=tokens, kept=False, fitted=True)
     return _smaller_picture(item, found, profile, rule)
 
 

@@ -95,6 +95,7 @@ class VideoReport(msgspec.Struct, frozen=True, kw_only=True):
     what is sent. ends_early: the rest of it cannot be read."""
 
     place: str
+    action: str  # kept, sampled
     form: str
     codec: str
     media_type_before: str
@@ -118,6 +119,7 @@ class VideoReport(msgspec.Struct, frozen=True, kw_only=True):
         clip = plan.clip
         return cls(
             place=plan.place,
+            action="kept" if plan.kept else "sampled",
             form=plan.form,
             codec=clip.codec,
             media_type_before=clip.media_type,

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +26,14 @@ from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.openai.responses.utils import construct_input_messages, construct_tool_dicts
 from vllm.entrypoints.pooling.embed.protocol import EmbeddingChatRequest
 from vllm.entrypoints.serve.tokenize.protocol import TokenizeChatRequest
+from vllm.multimodal.media.video import VideoMediaIO
 from vllm.multimodal.processing import PromptReplacement
+from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
+from vllm.multimodal.video_decoders.base import VideoSourceMetadata, VideoTargetMetadata
 from vllm.renderers.hf import _detect_content_format, safe_apply_chat_template
 
 MODEL = SimpleNamespace(enable_prompt_embeds=False)
+DEFAULT_FRAMES = signature(VideoMediaIO.__init__).parameters["num_frames"].default
 
 
 class Parser(chat_utils.BaseMultiModalContentParser):
@@ -143,11 +148,22 @@ def applied(processor: str, vocabulary: str, text: str, targets: list[str], cont
     return {"tokens": len(made), "vision_tokens": sum(map(len, contents_ids))}
 
 
+def kept(loader: str, frames: int, fps: float) -> dict[str, Any]:
+    """Which frames of a video a loader takes, as it is set from the start."""
+    maker: Any = VIDEO_LOADER_REGISTRY.load(loader)
+    defaults = {name: one.default for name, one in signature(maker.load_bytes).parameters.items()}
+    own = {"fps": defaults["fps"], "max_duration": defaults.get("max_duration", 300)}
+    target = VideoTargetMetadata(num_frames=DEFAULT_FRAMES, **own)
+    source = maker._prepare_source(VideoSourceMetadata(frames, fps, frames / fps))
+    return {"kept": [int(index) for index in maker.compute_frames_index_to_sample(source, target)]}
+
+
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "rendered": rendered,
     "kind": kind,
     "placeholder": placeholder,
     "applied": applied,
+    "kept": kept,
 }
 
 

@@ -7,6 +7,7 @@ at its time. FFmpeg, and so OpenCV, PyAV, torchcodec and decord, read JPEG in MP
 
 import struct
 from collections.abc import Sequence
+from math import ceil
 
 from vlm_edge.geometry import Size
 
@@ -23,9 +24,9 @@ _JPEG_STREAM = bytes((0x6C, 0x11))  # objectTypeIndication of ISO/IEC 10918-1; a
 
 
 def timing(fps: float) -> tuple[int, int]:
-    """Ticks a second, and how many of them a frame of so many a second lasts."""
+    """Ticks a second, and how many of them a frame of so many a second lasts: rounded up, for readers have bounds."""
     timescale = TIMESCALES[1 / fps > LONG_S]
-    return timescale, max(1, round(timescale / fps))
+    return timescale, max(1, ceil(timescale / fps - 1e-6))
 
 
 def rate(fps: float) -> float:

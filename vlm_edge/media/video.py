@@ -45,6 +45,9 @@ SEEK_BACK = 16
 # Frames between two with which reading may begin are seldom more.
 MANY = 300
 
+# Frames that lie so much of one off the even rate are not evenly timed.
+UNEVEN = 0.1
+
 # Motion is looked for in small grey pictures.
 _SMALL = Size(64, 36)
 _EPSILON_S = 5e-4
@@ -57,7 +60,8 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
     """A video and what is taken of it.
 
     size: upright, of square pixels. stored: as it is decoded. codec: its four letters. frames, seconds: of the window
-    that is looked at. sought: whether it can be read from the middle. ends_early: the rest cannot be read.
+    that is looked at. sought: whether it can be read from the middle. ends_early: the rest cannot be read. plain: it is
+    as its headers say, upright, of square pixels, and evenly timed at declared_fps.
     """
 
     media_type: str
@@ -69,6 +73,8 @@ class Clip(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     sample: Sample
     sought: bool
+    plain: bool = False
+    declared_fps: float = 0.0
     ends_early: bool = False
 
     @property
@@ -98,7 +104,8 @@ def open_clip(data: bytes, media_type: str, sampling: Sampling, loader: Loader, 
     """
     cv2 = _cv2()
     with _capture(data, packets=True) as capture:
-        stored, codec, declared = _size(capture), _codec(capture), capture.get(cv2.CAP_PROP_FRAME_COUNT)
+        stored, codec = _size(capture), _codec(capture)
+        declared, declared_fps = (capture.get(one) for one in (cv2.CAP_PROP_FRAME_COUNT, cv2.CAP_PROP_FPS))
         if stored.pixels > max_pixels:
             raise MediaTooLarge("pixels a frame", stored.pixels, max_pixels, "video")
         shape = capture.get(cv2.CAP_PROP_SAR_NUM), capture.get(cv2.CAP_PROP_SAR_DEN)
@@ -106,17 +113,22 @@ def open_clip(data: bytes, media_type: str, sampling: Sampling, loader: Loader, 
     if not times:
         raise CorruptMedia("it has no frames", "video")
     first, stop = window(times, sampling)
+    square, turned = _square(stored, shape), _turned(data)
     clip = Clip(
         media_type=media_type,
         file_bytes=len(data),
-        size=_upright(_square(stored, shape), data),
+        size=Size(square.height, square.width) if turned % 180 else square,
         stored=stored,
         codec=codec,
         frames=stop - first,
         seconds=length_s(times[first:stop]),
         sample=choose(times, keys, sampling, loader),
         sought=abs(declared - len(times)) <= SEEK_BACK,
+        declared_fps=declared_fps,
     )
+    even = all(abs(shown * declared_fps - number) < UNEVEN for number, shown in enumerate(times))
+    plain = even and declared == len(times) == clip.frames and clip.size == stored and not turned
+    clip = msgspec.structs.replace(clip, plain=plain)
     if sampling.strategy == "uniform" or codec in LACKING:
         return clip
     looked = sample(times, keys, looked_at(times, sampling), clip.seconds)
@@ -137,11 +149,10 @@ def _packets(capture: Any) -> tuple[list[float], list[float]]:
     return sorted(times), sorted(keys)
 
 
-def _upright(square: Size, data: bytes) -> Size:
-    """OpenCV turns frames, and tells only where it does."""
+def _turned(data: bytes) -> int:
+    """By how many degrees OpenCV turns frames; it tells only where it does."""
     with _capture(data) as capture:
-        turned = int(capture.get(_cv2().CAP_PROP_ORIENTATION_META)) % 180 == 90
-    return Size(square.height, square.width) if turned else square
+        return int(capture.get(_cv2().CAP_PROP_ORIENTATION_META))
 
 
 def _square(stored: Size, shape: tuple[float, float]) -> Size:
