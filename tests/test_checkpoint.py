@@ -250,3 +250,23 @@ def test_the_folders_of_a_loaded_model_are_those_on_this_machine(tmp_path: Path)
     words = write(tmp_path / "words", {})
     assert Loaded(model=str(tmp_path), tokenizer=str(words)).tokenizer_folder == words
     assert Loaded(model=str(tmp_path)).tokenizer_folder == Loaded(model=str(tmp_path)).folder == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "model", "own"),
+    [
+        ({}, {}, False),
+        ({"chat_template_content_format": "auto"}, {"tokenizer_mode": "hf"}, False),
+        ({"chat_template_content_format": "string"}, {}, True),
+        ({}, {"tokenizer_mode": "mistral"}, True),
+        ({}, {"multimodal_config": SimpleNamespace(interleave_mm_strings=True)}, True),
+    ],
+)
+def test_a_server_tells_whether_it_makes_prompts_in_its_own_way(
+    arguments: dict[str, Any], model: dict[str, Any], *, own: bool
+) -> None:
+    state = vllm(**model)
+    state.args = SimpleNamespace(default_chat_template_kwargs={"thinks": True}, **arguments)
+    told = loaded(state)
+    assert told
+    assert (told.own_prompts, told.chat_template_kwargs) == (own, {"thinks": True})

@@ -125,6 +125,30 @@ def test_text_is_counted_by_the_template_that_the_server_was_given(checkpoint: P
     assert tokenizer.chat_template == template
 
 
+def test_of_mistrals_two_formats_the_makers_own_counts(checkpoint: Path) -> None:
+    """vLLM takes that where both are there: its pictures are rounded in another way, its text is not in these files."""
+    (checkpoint / "config.json").write_text('{"model_type": "mistral3", "vision_config": {"model_type": "pixtral"}}')
+    (checkpoint / "chat_template.jinja").write_text("{{ messages }}")
+    entry = {"a": ModelSettings(checkpoint=f"{checkpoint}")}
+    other = Models(entry, {}).get("a")
+    assert (other.model.family, bool(other.tokenizer)) == ("mistral3", True)
+    for name in ("consolidated.safetensors", "params.json", "tekken.json"):
+        (checkpoint / name).write_text("{}")
+    own = Models(entry, {}).get("a")
+    assert (own.model.family, own.tokenizer) == ("mistral3_mistral_format", None)
+    assert own.model.rule.image(Size(1_256, 1_361)) == FAMILIES["mistral3_mistral_format"].rule.image(
+        Size(1_256, 1_361)
+    )
+
+
+def test_a_server_that_makes_prompts_in_its_own_way_is_bounded(checkpoint: Path) -> None:
+    (checkpoint / "chat_template.jinja").write_text("{{ messages }}")
+    for own, counted in ((False, True), (True, False)):
+        models = Models({}, {})
+        models.load(Loaded(model=f"{checkpoint}", own_prompts=own))
+        assert bool(models.get("any").tokenizer) is counted
+
+
 def test_a_template_that_is_not_there_is_named(checkpoint: Path) -> None:
     models = Models({"a": ModelSettings(checkpoint=f"{checkpoint}", chat_template="nowhere.jinja")}, {})
     with pytest.raises(ConfigError, match=r"models\.a: chat_template = 'nowhere\.jinja': no such file"):

@@ -18,12 +18,19 @@ from vlm_edge.errors import ConfigError
 JSON_BYTES = 16 * 1024 * 1024
 TOKENIZER_BYTES = 256 * 1024 * 1024  # those of 262,144 words take 33 MB
 
+# How an added token is found in a text.
+FLAGS = frozenset(("lstrip", "rstrip", "single_word", "normalized", "special"))
+
 _HUB_NAME = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
 _REVISION = re.compile(r"[\w-][\w.-]{0,95}", re.ASCII)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is missing is None. tokenizer: the bytes of tokenizer.json."""
+    """A file that is missing is None. tokenizer: the bytes of tokenizer.json. tokenizer_config: over what
+    special_tokens_map.json says. added_tokens: words that other files than tokenizer.json tell, and how each is found
+    in a text. tool_template: whether there is a chat template of its own for tools. mistral: whether it comes in
+    Mistral's own format as well, which vLLM prefers.
+    """
 
     folder: str
     config: dict[str, Any] | None = None
@@ -32,14 +39,17 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     video_preprocessor: dict[str, Any] | None = None
     tokenizer: bytes | None = None
     tokenizer_config: dict[str, Any] | None = None
+    added_tokens: dict[str, dict[str, Any]] = {}
     chat_template: str | None = None
+    tool_template: bool = False
+    mistral: bool = False
 
 
 def read(folder: Path) -> Checkpoint:
     """The checkpoint in a folder. Raises ConfigError for a file that is too large, cannot be read or is not JSON."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder of a checkpoint")
-    processor, tokenizer_config = _json(folder / "processor_config.json"), _json(folder / "tokenizer_config.json")
+    processor, tokenizer_config = _json(folder / "processor_config.json"), _tokenizer_config(folder)
     return Checkpoint(
         folder=str(folder),
         config=_json(folder / "config.json"),
@@ -48,8 +58,39 @@ def read(folder: Path) -> Checkpoint:
         video_preprocessor=_json(folder / "video_preprocessor_config.json"),
         tokenizer=_words(folder / "tokenizer.json"),
         tokenizer_config=tokenizer_config,
+        added_tokens=_added_tokens(tokenizer_config or {}, _json(folder / "added_tokens.json") or {}),
         chat_template=_chat_template(folder, processor or {}, tokenizer_config or {}),
+        tool_template=(folder / "additional_chat_templates" / "tool_use.jinja").exists(),
+        mistral=_holds(folder, "consolidated*.safetensors") and _holds(folder, "tekken.json", "tokenizer.model.v*"),
     )
+
+
+def _holds(folder: Path, *patterns: str) -> bool:
+    return any(True for pattern in patterns for _ in folder.glob(pattern))
+
+
+def _tokenizer_config(folder: Path) -> dict[str, Any] | None:
+    config, marks = _json(folder / "tokenizer_config.json"), _json(folder / "special_tokens_map.json")
+    return None if config is None and marks is None else {**(marks or {}), **(config or {})}
+
+
+def _added_tokens(config: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By their text: `lstrip`, `rstrip`, `single_word`, `normalized`, `special`."""
+    by_number, extra = config.get("added_tokens_decoder"), config.get("extra_special_tokens")
+    listed = [*_all(by_number), *_all(extra), *_all(config.get("additional_special_tokens")), *added]
+    return {text: flags for text, flags in map(_added, listed) if text}
+
+
+def _all(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, Mapping) else list(value) if isinstance(value, list) else []
+
+
+def _added(token: Any) -> tuple[str, dict[str, Any]]:
+    if not isinstance(token, Mapping):
+        return (token if isinstance(token, str) else ""), {}
+    text = token.get("content")
+    flags = {name: value for name, value in token.items() if name in FLAGS and isinstance(value, bool)}
+    return (text if isinstance(text, str) else ""), flags
 
 
 def _chat_template(folder: Path, processor: dict[str, Any], tokenizer_config: dict[str, Any]) -> str | None:
@@ -184,7 +225,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """What is not told by a version of vLLM is None, or empty.
 
     model, tokenizer: paths or Hugging Face names. config: its config.json, with `--hf-overrides` laid over.
-    chat_template: that of `--chat-template`, a path or the template itself.
+    chat_template: that of `--chat-template`, a path or the template itself. chat_template_kwargs: of
+    `--default-chat-template-kwargs`. own_prompts: whether it was told to make prompts in a way of its own.
     """
 
     model: str
@@ -195,6 +237,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str | None = None
     tokenizer_revision: str | None = None
     chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+    own_prompts: bool = False
 
     @property
     def folder(self) -> Path | None:
@@ -229,7 +273,15 @@ def loaded(state: Any) -> Loaded | None:
         tokenizer=_word(_at(model, "tokenizer")),
         tokenizer_revision=_word(_at(model, "tokenizer_revision")),
         chat_template=_word(_at(state, "args.chat_template")),
+        chat_template_kwargs=_table(_at(state, "args.default_chat_template_kwargs")),
+        own_prompts=_own_prompts(state, model, media),
     )
+
+
+def _own_prompts(state: Any, model: Any, media: Any) -> bool:
+    """`--tokenizer-mode`, `--chat-template-content-format`, `--interleave-mm-strings`."""
+    mode, form = _at(model, "tokenizer_mode", "auto"), _at(state, "args.chat_template_content_format", "auto")
+    return mode not in ("auto", "hf") or form != "auto" or bool(_at(media, "interleave_mm_strings"))
 
 
 def _at(value: Any, path: str, missing: Any = None) -> Any:

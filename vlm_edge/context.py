@@ -19,7 +19,7 @@ from vlm_edge.tokens.text import bound
 
 # Longer texts are bounded: counting takes up to a second a megabyte. And what has so many bytes a token of its context
 # need not be counted, for vLLM refuses it unread (16 characters, of up to four bytes each).
-MAX_COUNTED_BYTES = 2 * 1024 * 1024
+MAX_COUNTED_BYTES = 768 * 1024
 BYTES_A_TOKEN = 64
 
 _NO_TOKENS: Mapping[int, int] = {}
@@ -52,7 +52,8 @@ def rooms(
     found = dict[int | None, Room]()
     for number, prompt in enumerate(prompts):
         media = sum(_places(item) for item in planned.items if item.prompt in (number, None))
-        exact = None if hidden_bytes else tokens.get(number) or _counted(prompt, media, served)
+        told = tokens[number] if number in tokens else _counted(prompt, media, served)
+        exact = None if hidden_bytes else told
         found[number] = _room(prompt, media, served, budget, exact, hidden_bytes)
     return found
 

@@ -15,7 +15,7 @@ from vlm_edge.clips import form_of, loader_of
 from vlm_edge.context import Question, Told
 from vlm_edge.decision import Decision, Found, Opened, Prepared, find, hidden_bytes, job, later, write
 from vlm_edge.drift import Drifts
-from vlm_edge.errors import CorruptMedia, RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
+from vlm_edge.errors import CorruptMedia, Overloaded, RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
 from vlm_edge.fetch import Fetcher, need_extra
 from vlm_edge.footage import Cut, Footage, open_footage
 from vlm_edge.geometry import Size
@@ -55,6 +55,8 @@ ASIDE_BYTES = 32 * 1024
 # Counting the tokens of text takes so many times as long as reading it.
 COUNTING = 8
 LONG = ASIDE_BYTES + 1
+# Long texts that may wait for the one thread that reads them.
+MAX_READING = 128
 # And planning a picture, of the models that count most slowly, as long as reading so many bytes.
 PLANNING = 1_600
 
@@ -112,6 +114,7 @@ class Edge:
         self.drifts = Drifts()
         at_once = self.settings.workers.threads
         self.workers = Workers(self.settings.workers, Isolation(self.settings.isolation, at_once))
+        self._reading = 0  # long texts under way or waiting, of the event loop
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="vlm-edge-reader")
         if self._fetches:
             need_extra()
@@ -259,8 +262,8 @@ class Edge:
                 self._film_opening(decision.films[number], profile, decision.model, end) for number, end in ends.items()
             ]
             clips = dict(zip(ends, await _results_async(self.workers.submit(jobs)), strict=True))
-            changed = again(decision.plan, clips, profile, decision.model)
-            decision = self.settle(msgspec.structs.replace(decision, plan=changed))
+            changed = msgspec.structs.replace(decision, plan=again(decision.plan, clips, profile, decision.model))
+            decision = await self._aside(LONG, partial(self.settle, changed))
             self.check(decision)
         with naming(decision.films[min(ends)].part.place):
             raise CorruptMedia("it ends in many places", "video")
@@ -300,10 +303,17 @@ class Edge:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     async def _aside(self, text_bytes: int, work: Callable[[], T]) -> T:
-        """Work on so much text, in a thread if it is so much that others would wait for it; one at a time."""
+        """Work on so much text, in a thread if it is so much that others would wait for it; one at a time. Raises
+        Overloaded where too many wait for that."""
         if text_bytes <= ASIDE_BYTES:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+        if self._reading >= MAX_READING:
+            raise Overloaded(self._reading + 1, MAX_READING)
+        self._reading += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+        finally:
+            self._reading -= 1
 
     @property
     def _fetches(self) -> bool:
@@ -350,12 +360,12 @@ class Edge:
     async def _ask(self, model: Model, questions: Sequence[Question], server: Server) -> Mapping[int, int]:
         """Tokens of prompts without their pictures: they are asked for with small ones in their place."""
         asked = (server.count(model.name, question.messages, question.fields) for question in questions)
-        counts = zip(questions, await asyncio.gather(*asked), strict=True)
-        return {
-            question.number: count - sum(model.rule.images([SMALL_SIZE] * question.media))
-            for question, count in counts
-            if count is not None
-        }
+        found = {}
+        for question, count in zip(questions, await asyncio.gather(*asked), strict=True):
+            vision = sum(model.rule.images([SMALL_SIZE] * question.media))
+            if count is not None and count >= vision:  # else it counts pictures in another way
+                found[question.number] = count - vision
+        return found
 
     def _openings(self, opened: Opened) -> list[Job[Sequence[Probe]]]:
         """The work to find the pages of those media whose headers do not tell."""

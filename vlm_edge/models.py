@@ -17,10 +17,14 @@ from vlm_edge.tokens import FAMILIES, Rule, dearest, lookup, model_type, own_rul
 from vlm_edge.tokens.checkpoint import checkpoint_rule
 from vlm_edge.tokens.lookup import laid_over
 from vlm_edge.tokens.placeholders import PLACEHOLDERS
+from vlm_edge.tokens.rows import RowGrid
 from vlm_edge.tokens.text import Tokenizer, is_installed
 
 # Counts for a model of unknown family are estimates by this one, whose grid is the finest among the common ones.
 ASSUMED_FAMILY = "qwen2_vl"
+
+# What is added to the name of a family in Mistral's own format.
+MISTRAL_FORMAT = "_mistral_format"
 
 # Served names are the client's to choose, so no more of them are kept.
 MAX_KNOWN = 1_024
@@ -34,21 +38,23 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     family: a model_type, a Hugging Face name, or one of [families]; without one, the name tells it. params: the
     numbers its processor was given (`--mm-processor-kwargs`), as `{ max_pixels = 1003520 }`. checkpoint: its folder, or
     its Hugging Face name if that is in the local cache: the family and its numbers are read there, and with the extra
-    `text` its tokenizer counts the text of prompts, by the chat_template that its server was given (a file, as of
-    `--chat-template`) or its own. max_model_len: as its server was given it; the gateway asks its backend.
+    `text` its tokenizer counts the text of prompts. chat_template, chat_template_kwargs: as its server was given them
+    (`--chat-template`, a file; `--default-chat-template-kwargs`). max_model_len: as its server was given it; the
+    gateway asks its backend.
     """
 
     family: str = ""
     params: dict[str, Any] = {}
     checkpoint: str = ""
     chat_template: str = ""
+    chat_template_kwargs: dict[str, Any] = {}
     max_model_len: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_model_len is not None and self.max_model_len < 1:
             raise ValueError(f"max_model_len = {self.max_model_len}: must be 1 or more")
-        if self.chat_template and not self.checkpoint:
-            raise ValueError("chat_template without a checkpoint: there is no tokenizer to go with it")
+        if (self.chat_template or self.chat_template_kwargs) and not self.checkpoint:
+            raise ValueError("a chat template without a checkpoint: there is no tokenizer to go with it")
 
 
 class Served(NamedTuple):
@@ -150,9 +156,10 @@ class Models:
             raise ConfigError(f"{folder}: no config.json or preprocessor_config.json, by which to tell the family")
         if entry.family:
             model = self._named(entry.family, entry.params)
-            return Served(model, _tokenizer(found, model.family, template))
+            return Served(model, _tokenizer(found, model.family, template, entry.chat_template_kwargs))
         family, rule = _rule(found, found.config)
-        return Served(Model(name, family, laid_over(rule, entry.params, name)), _tokenizer(found, family, template))
+        tokenizer = _tokenizer(found, family, template, entry.chat_template_kwargs)
+        return Served(Model(name, family, laid_over(rule, entry.params, name)), tokenizer)
 
     def _without_entry(self, name: str) -> Served:
         if self._loaded:
@@ -188,7 +195,9 @@ def _of_files(loaded: Loaded) -> Served | None:
     family, rule = _rule(found, loaded.config or found.config)
     words = read(loaded.tokenizer_folder) if loaded.tokenizer_folder else found
     model = _with_kwargs(Model(loaded.model, family, rule), loaded.mm_processor_kwargs)
-    return Served(model, _tokenizer(words, family, loaded.template))
+    if loaded.own_prompts:
+        return Served(model)
+    return Served(model, _tokenizer(words, family, loaded.template, loaded.chat_template_kwargs))
 
 
 def _template(entry: ModelSettings) -> str | None:
@@ -209,13 +218,27 @@ def _with_kwargs(model: Model, kwargs: Mapping[str, Any]) -> Model:
 
 
 def _rule(found: Checkpoint, config: Mapping[str, Any] | None) -> tuple[str, Rule]:
+    """Of both formats that Mistral's models come in vLLM takes the maker's own."""
     preprocessor = {**(found.processor or {}), **(found.preprocessor or {})}
-    return checkpoint_rule(config or {}, preprocessor, found.video_preprocessor)
+    family, rule = checkpoint_rule(config or {}, preprocessor, found.video_preprocessor)
+    if found.mistral and isinstance(rule, RowGrid) and f"{family}{MISTRAL_FORMAT}" in FAMILIES:
+        return f"{family}{MISTRAL_FORMAT}", msgspec.structs.replace(rule, rounds=True)
+    return family, rule
 
 
-def _tokenizer(found: Checkpoint, family: str, chat_template: str | None = None) -> Tokenizer | None:
+def _tokenizer(
+    found: Checkpoint, family: str, chat_template: str | None, chat_template_kwargs: Mapping[str, Any]
+) -> Tokenizer | None:
     """None where something is missing: a file, the extra `text`, or what the family writes for a picture."""
     template = chat_template or found.chat_template
-    if not (found.tokenizer and template and family in PLACEHOLDERS and is_installed()):
+    if found.mistral or not (found.tokenizer and template and family in PLACEHOLDERS and is_installed()):
         return None
-    return Tokenizer(found.tokenizer, found.tokenizer_config or {}, template, PLACEHOLDERS[family])
+    return Tokenizer(
+        found.tokenizer,
+        found.tokenizer_config or {},
+        template,
+        PLACEHOLDERS[family],
+        added_tokens=found.added_tokens,
+        variables=chat_template_kwargs,
+        counts_tools=not (found.tool_template and chat_template is None),
+    )

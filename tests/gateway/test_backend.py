@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.servers import PATIENCE_S, Recorder, free_port, raw_backend, read_request, served
-from vlm_edge.gateway.backend import ANSWER_BYTES, Backend
+from vlm_edge.gateway.backend import ANSWER_BYTES, MAX_SLOW, Backend
 
 pytestmark = pytest.mark.anyio
 
@@ -260,10 +260,24 @@ async def test_a_backend_that_is_silent_is_given_up_and_then_left_alone() -> Non
         try:
             async with asyncio.timeout(PATIENCE_S), backend_at(f"http://127.0.0.1:{port}", timeout_s=0.2) as backend:
                 assert [await backend.models() for _ in range(3)] == [{}] * 3
-                assert [await backend.count("tiny-vlm", MESSAGES) for _ in range(3)] == [None] * 3
+                assert [await backend.count("tiny-vlm", MESSAGES) for _ in range(9)] == [None] * 9
         finally:
             ended.set()
-    assert len(connections) <= 2
+    assert len(connections) <= 1 + MAX_SLOW
+
+
+async def test_a_prompt_that_takes_too_long_is_no_reason_to_count_no_other() -> None:
+    class Slow(Server):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            if b"slow" in (await receive())["body"]:
+                await asyncio.sleep(PATIENCE_S)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": COUNT})
+
+    with served(Slow()) as port:
+        async with backend_at(f"http://127.0.0.1:{port}", timeout_s=0.3) as backend:
+            slow, other = await asyncio.gather(backend.count("a", [{"slow": 1}]), backend.count("a", [{"quick": 1}]))
+            assert (slow, other, await backend.count("a", [{"quick": 2}])) == (None, 59, 59)
 
 
 async def test_a_backend_that_failed_is_asked_again_later(server: Server, url: str) -> None:

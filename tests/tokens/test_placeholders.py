@@ -49,6 +49,12 @@ def test_pictures_of_a_prompt_are_numbered() -> None:
     assert count("phi4_multimodal", "<|image_1|>\n<|image_1|>\nhi", 2) is None
 
 
+def test_pictures_out_of_their_order_are_no_count() -> None:
+    """vLLM takes whichever comes first."""
+    assert count("phi4_multimodal", "<|image_2|> <|image_1|>", 2) is None
+    assert count("phi4_multimodal", "<|image_1|> <|image_1|> <|image_2|>", 2) is None
+
+
 def test_numbers_go_on_from_message_to_message() -> None:
     tokenizer = Tokenizer(BYTEWISE.encode(), {}, RAW, PLACEHOLDERS["phi4_multimodal"])
     user, both = {"role": "user", "content": [IMAGE]}, {"role": "user", "content": [IMAGE, IMAGE]}

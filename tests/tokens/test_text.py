@@ -89,6 +89,11 @@ def test_a_tokenizer_of_a_kind_that_the_library_does_not_know_is_no_count_and_no
     assert Tokenizer(later, {}, IN_PARTS, QWEN).count([user(TEXT)]) is None
 
 
+def test_a_text_that_a_vocabulary_cannot_write_is_no_count_and_no_error() -> None:
+    encoder = Encoder(BPE(vocab={"a": 0}, merges=[], unk_token="<unk>"))  # which is not in it
+    assert Tokenizer(encoder.to_str().encode(), {}, IN_ONE_PIECE, QWEN).count([user(TEXT)]) is None
+
+
 def test_special_tokens_are_known_by_name() -> None:
     config = {"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|im_end|>", "pad_token": None}
     tokenizer = Tokenizer(bytewise(), config, "{{ bos_token }}{{ eos_token }}{{ pad_token }}", QWEN)

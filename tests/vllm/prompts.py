@@ -31,6 +31,7 @@ from vllm.multimodal.processing import PromptReplacement
 from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
 from vllm.multimodal.video_decoders.base import VideoSourceMetadata, VideoTargetMetadata
 from vllm.renderers.hf import _detect_content_format, safe_apply_chat_template
+from vllm.tokenizers import get_tokenizer
 
 MODEL = SimpleNamespace(enable_prompt_embeds=False)
 DEFAULT_FRAMES = signature(VideoMediaIO.__init__).parameters["num_frames"].default
@@ -148,6 +149,15 @@ def applied(processor: str, vocabulary: str, text: str, targets: list[str], cont
     return {"tokens": len(made), "vision_tokens": sum(map(len, contents_ids))}
 
 
+def counted(folder: str, messages: list[Any], tools: list[Any] | None, variables: dict[str, Any]) -> dict[str, Any]:
+    """Tokens of messages by a checkpoint's own files, as its server reads them."""
+    words = get_tokenizer(folder)
+    names = {"tokenizer_revision": None, "code_revision": None, "tokenizer": folder, "model": folder}
+    config = SimpleNamespace(**names, trust_remote_code=False, hf_config=SimpleNamespace(model_type="qwen2_5_vl"))
+    text = safe_apply_chat_template(config, words, messages, tools=tools, tokenize=False, **variables)
+    return {"tokens": len(words.encode(text, add_special_tokens=False))}
+
+
 def kept(loader: str, frames: int, fps: float) -> dict[str, Any]:
     """Which frames of a video a loader takes, as it is set from the start."""
     maker: Any = VIDEO_LOADER_REGISTRY.load(loader)
@@ -163,6 +173,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "kind": kind,
     "placeholder": placeholder,
     "applied": applied,
+    "counted": counted,
     "kept": kept,
 }
 

@@ -24,6 +24,11 @@ ANSWER_BYTES = 16 * 1024 * 1024
 # Answers by which a server says that it counts for nobody, or not for us.
 _REFUSED = frozenset({401, 403, 404, 405})
 
+# Prompts that are counted at once; and how many in a row may take too long before it is left alone for a while.
+COUNTED_AT_ONCE = 4
+MAX_SLOW = 3
+_SLOW = 408  # as if it had said so itself
+
 
 class _Model(msgspec.Struct, frozen=True):
     """An adapter has the context of its parent."""
@@ -77,6 +82,8 @@ class Backend:
         self._asking: asyncio.Task[None] | None = None
         self._counts: OrderedDict[bytes, int] = OrderedDict()
         self._no_counts_until = 0.0
+        self._slow = 0
+        self._counting = asyncio.Semaphore(COUNTED_AT_ONCE)
 
     async def open(self) -> None:
         timeout, cookies = aiohttp.ClientTimeout(total=self.timeout_s), aiohttp.DummyCookieJar()
@@ -130,14 +137,22 @@ class Backend:
         self._models_until = _now() + wait_s
 
     async def _ask_count(self, model: str, key: bytes, body: bytes) -> int | None:
-        answer = await self._ask("POST", "/tokenize", _Count, body)
+        try:
+            await asyncio.wait_for(self._counting.acquire(), self.timeout_s)
+        except TimeoutError:
+            return None
+        try:
+            answer = await self._ask("POST", "/tokenize", _Count, body)
+        finally:
+            self._counting.release()
+        self._slow = self._slow + 1 if answer == _SLOW else 0
         if isinstance(answer, _Count):
             self._counts[key] = answer.count
             if len(self._counts) > self.max_counts:
                 self._counts.popitem(last=False)
             return answer.count
         # Any other refusal is about one prompt, or about the name of a model that clients make up.
-        if answer is None or (answer in _REFUSED and model in await self.models()):
+        if answer is None or self._slow >= MAX_SLOW or (answer in _REFUSED and model in await self.models()):
             self._no_counts_until = _now() + self.retry_s
         return None
 
@@ -153,7 +168,9 @@ class Backend:
                 if response.status != HTTPStatus.OK:
                     return response.status
                 return msgspec.json.decode(await _read(response), type=kind)
-        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError, ValueError):
+        except TimeoutError:
+            return _SLOW
+        except (aiohttp.ClientError, OSError, msgspec.DecodeError, ValueError):
             return None
 
 

@@ -18,7 +18,7 @@ Ids = list[int]
 class Placeholder(msgspec.Struct, frozen=True, kw_only=True):
     """The placeholder of a family; `{number}` in it is that of the picture in its prompt, from 1.
 
-    target: what vision tokens take the place of. named: how tokenizers call it, for those that have another. written:
+    target: what vision tokens take the place of. named: where tokenizer_config.json tells of another one. written:
     by vLLM, where the template leaves it to it; else the target. video, video_written: the same of a video. edges: what
     vision tokens begin and end with, which is what the text beside them meets. apart: pieces of text between pictures
     are read each on its own. joins: line breaks at the edges are one with those beside them. begins: before a prompt
@@ -106,7 +106,7 @@ class Words(NamedTuple):
 def around(ids: Ids, targets: Sequence[str], placeholder: Placeholder, words: Words) -> int | None:
     """Tokens of a prompt that are not those of its pictures, one for each of `targets`, the placeholders as they stand
     in it. None where a target is missing."""
-    edges = words.encode(placeholder.edges)
+    edges = words.encode(placeholder.edges)  # which are vision tokens, and counted as such
     made = _replaced(ids, [words.encode(target) for target in targets], edges)
     if made is None:
         made = _read_again(words.decode(ids), targets, placeholder, words)
@@ -142,13 +142,14 @@ def _places(ids: Ids, target: Ids, start: int) -> Iterator[int]:
 
 
 def _read_again(text: str, targets: Sequence[str], placeholder: Placeholder, words: Words) -> Ids | None:
-    pieces = []
+    pieces, start = [], 0
     for target in targets:
-        before, found, text = text.partition(target) if target else ("", "", "")
-        if not found:
+        found = text.find(target, start) if target else -1
+        if found < 0:
             return None
-        pieces.append(before)
-    pieces.append(text)
+        pieces.append(text[start:found])
+        start = found + len(target)
+    pieces.append(text[start:])
     if placeholder.apart:
         return [one for piece in pieces for one in words.encode(piece)]
     return words.encode(placeholder.edges.join(pieces))

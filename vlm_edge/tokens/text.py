@@ -7,7 +7,7 @@ A prompt's messages hold lists of parts, `{"type": "text", "text": ...}`, and `{
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,11 @@ from vlm_edge.tokens.placeholders import Ids, Placeholder, Words, around
 from vlm_edge.tokens.template import Template
 
 if TYPE_CHECKING:
+    from tokenizers import AddedToken
     from tokenizers import Tokenizer as Encoder
 
 Message = Mapping[str, Any]
+_NONE: Mapping[str, Any] = {}
 
 # A vocabulary of bytes, or one that falls back on them, makes at most one token of each byte. What templates write
 # besides is short: roles and marks around a message; a system message of their own, dates, and how to call tools.
@@ -88,12 +90,25 @@ class Tokenizer:
     """A model's tokenizer and chat template. For several threads; read at the first count.
 
     encoder: the bytes of tokenizer.json. config: the parsed tokenizer_config.json. placeholder: what stands for a
-    picture before its vision tokens do.
+    picture before its vision tokens do. added_tokens: words that stand in other files, and how they are found in a
+    text. variables: of the template, where a request sets no other. counts_tools: whether prompts with tools have this
+    template too.
     """
 
-    def __init__(self, encoder: bytes, config: Mapping[str, Any], chat_template: str, placeholder: Placeholder) -> None:
-        self._json, self._config = encoder, config
+    def __init__(
+        self,
+        encoder: bytes,
+        config: Mapping[str, Any],
+        chat_template: str,
+        placeholder: Placeholder,
+        *,
+        added_tokens: Mapping[str, Mapping[str, Any]] = _NONE,
+        variables: Mapping[str, Any] = _NONE,
+        counts_tools: bool = True,
+    ) -> None:
+        self._json, self._config, self._added_tokens = encoder, config, added_tokens
         self.chat_template, self.placeholder = chat_template, placeholder
+        self._variables, self._counts_tools = variables, counts_tools
 
     def count(self, messages: Sequence[Message], extra: Mapping[str, Any] | None = None, media: int = 0) -> int | None:
         """Tokens of a prompt, less what stands for each of its `media` and vision tokens replace.
@@ -101,23 +116,31 @@ class Tokenizer:
         None where it cannot be told: the template refuses it or leaves out a picture, its text is no Unicode, there are
         two templates, or the file is of a later kind than the library reads.
         """
-        if (extra or {}).get("tools") and self._config.get("chat_template") not in (None, self.chat_template):
-            return None  # servers write tools by the tokenizer's template, and all else by the processor's
-        text = self._template.render(messages, {**self._marks, **(extra or {})})
+        if (extra or {}).get("tools") and not self._writes_tools:
+            return None
+        text = self._template.render(messages, {**self._marks, **self._variables, **(extra or {})})
         words = self._words
         if text is None or words is None:
             return None
         try:
-            return self._count(words.encode(text), _modalities(messages) or ["image"] * media, words)
-        except (TypeError, UnicodeError):
+            return self._count(text, _modalities(messages) or ["image"] * media, words)
+        except Exception:  # noqa: BLE001 - the library raises no kind of its own, for a text that it cannot write
             return None
 
-    def _count(self, ids: Ids, modalities: Sequence[str], words: Words) -> int | None:
+    @property
+    def _writes_tools(self) -> bool:
+        """Servers write tools by the tokenizer's template, and all else by the processor's."""
+        return self._counts_tools and self._config.get("chat_template") in (None, self.chat_template)
+
+    def _count(self, text: str, modalities: Sequence[str], words: Words) -> int | None:
         """modalities: of its media, in their order."""
+        ids = words.encode(text)
         placeholder, marks = self.placeholder, self._marks
         target = {"image": marks.get(placeholder.named, placeholder.target), "video": placeholder.video}
         numbers = enumerate(modalities, 1)
         targets = [target.get(modality, "").replace("{number}", f"{number}") for number, modality in numbers]
+        if "{number}" in placeholder.target and any(text.count(one) != 1 for one in targets):
+            return None  # they may stand in another order
         begun = marks.get("bos_token") or marks.get("eos_token") or ""
         missing = bool(targets) and placeholder.begins and ids[:1] != words.encode(begun)
         count = around(ids, targets, placeholder, words)
@@ -136,15 +159,26 @@ class Tokenizer:
     def _words(self) -> Words | None:
         from tokenizers import Tokenizer as Encoder
 
+        if self._config.get("split_special_tokens"):
+            return None
         try:
             encoder = Encoder.from_buffer(self._json)
         except Exception:  # noqa: BLE001 - the library raises no kind of its own
             return None
+        encoder.add_special_tokens(list(self._missing(encoder)))
         encoder.no_truncation()  # as the file may ask for, and servers do not
         encoder.no_padding()
         return Words(
             partial(_encoded, encoder), partial(encoder.decode, skip_special_tokens=False), encoder.token_to_id
         )
+
+    def _missing(self, encoder: "Encoder") -> "Iterator[AddedToken]":
+        """Words that tokenizer.json does not have."""
+        from tokenizers import AddedToken
+
+        for text, flags in self._added_tokens.items():
+            if encoder.token_to_id(text) is None:
+                yield AddedToken(text, **{"normalized": False, "special": True, **flags})
 
     @cached_property
     def _marks(self) -> dict[str, str]:
