@@ -26,6 +26,7 @@ LEVELS: list[list[str]] = [
     ["plan", "policies", "upload", "workers"],
     ["choice", "report", "estimate", "medium", "footage", "models"],
     ["settings", "context", "decision"],
+    ["films"],
     ["edge"],
     ["middleware", "metrics", "gateway", "datasets", "cli", "__main__", "__init__"],
 ]

@@ -11,13 +11,14 @@ import msgspec
 
 from vlm_edge import choice, context
 from vlm_edge.checkpoint import Loaded
-from vlm_edge.clips import form_of, loader_of
+from vlm_edge.clips import ClipPlan
 from vlm_edge.context import Question, Told
 from vlm_edge.decision import Decision, Found, Opened, Prepared, find, hidden_bytes, job, later, write
 from vlm_edge.drift import Drifts
-from vlm_edge.errors import CorruptMedia, Overloaded, RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
+from vlm_edge.errors import Overloaded, RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
 from vlm_edge.fetch import Fetcher, need_extra
-from vlm_edge.footage import Cut, Footage, open_footage
+from vlm_edge.films import READINGS, Films, Video, endless
+from vlm_edge.footage import Cut, open_footage
 from vlm_edge.geometry import Size
 from vlm_edge.isolation import Isolation
 from vlm_edge.media.data_url import File
@@ -27,7 +28,6 @@ from vlm_edge.media.profile import Profile
 from vlm_edge.media.video import Clip
 from vlm_edge.medium import Encoded, open_media, open_pages, strings_of
 from vlm_edge.plan import (
-    Film,
     Model,
     PicturePlan,
     Plan,
@@ -59,11 +59,6 @@ LONG = ASIDE_BYTES + 1
 MAX_READING = 128
 # And planning a picture, of the models that count most slowly, as long as reading so many bytes.
 PLANNING = 1_600
-
-# How often a video may turn out shorter than it seemed; and what may be decoded of one to find motion, in pixels that
-# count as those of a slow picture.
-READINGS = 3
-LOOKED_AT_PIXELS = 400_000_000
 
 # What stands for each picture when a server is asked for the tokens of a prompt.
 SMALL_SIZE = Size(28, 28)
@@ -114,6 +109,7 @@ class Edge:
         self.drifts = Drifts()
         at_once = self.settings.workers.threads
         self.workers = Workers(self.settings.workers, Isolation(self.settings.isolation, at_once))
+        self._films = Films(self.settings, self.workers)
         self._reading = 0  # long texts under way or waiting, of the event loop
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="vlm-edge-reader")
         if self._fetches:
@@ -259,14 +255,15 @@ class Edge:
             if not ends:
                 return decision, [cut for cut in cuts if isinstance(cut, Cut)]
             jobs = [
-                self._film_opening(decision.films[number], profile, decision.model, end) for number, end in ends.items()
+                self._films.opening(decision.films[number], profile, decision.model, end)
+                for number, end in ends.items()
             ]
             clips = dict(zip(ends, await _results_async(self.workers.submit(jobs)), strict=True))
             changed = msgspec.structs.replace(decision, plan=again(decision.plan, clips, profile, decision.model))
             decision = await self._aside(LONG, partial(self.settle, changed))
             self.check(decision)
         with naming(decision.films[min(ends)].part.place):
-            raise CorruptMedia("it ends in many places", "video")
+            raise endless()
 
     def picture(self, data: bytes, profile: str = "", model: str = "", page: int = 0) -> Picture:
         """One picture file, or one page of a document, prepared as in a request. The calling thread waits."""
@@ -275,6 +272,14 @@ class Edge:
     def pages(self, data: bytes, profile: str = "", model: str = "") -> Sequence[Picture]:
         """All that a file becomes: a picture, or one a page. Raises TooManyPages where the profile says so."""
         return [self.make(data, planned) for planned in self.plan_pages(data, profile, model)]
+
+    def video(self, data: bytes, profile: str = "", model: str = "") -> Video:
+        """One video file, prepared as in a request. The calling thread waits."""
+        return self._films.make(data, self._profile(profile), self.models.get(model).model)
+
+    def plan_video(self, data: bytes, profile: str = "", model: str = "") -> ClipPlan:
+        """What `video` would do, without reading its frames."""
+        return self._films.plan(data, self._profile(profile), self.models.get(model).model)
 
     def make(self, data: bytes, planned: PicturePlan) -> Picture:
         """The second half of `picture` and `pages`."""
@@ -378,16 +383,7 @@ class Edge:
         if not opened.films:
             return []
         profile, model = self.settings.profiles[opened.profile], self.models.get(opened.found.model).model
-        return [self._film_opening(film, profile, model) for film in opened.films]
-
-    def _film_opening(self, film: Footage, profile: Profile, model: Model, end_s: float | None = None) -> Job[Clip]:
-        with naming(film.part.place):
-            form = form_of(profile, model.rule)
-            film.check_room(form)
-        loader, max_pixels = loader_of(form, model.family), self.settings.limits.max_video_pixels
-        pixels = LOOKED_AT_PIXELS if profile.video.strategy == "motion" else 0
-        work = film.opening(profile.video, loader, max_pixels, end_s)
-        return Job(work, True, pixels, film.part.place, video=True)
+        return self._films.openings(opened.films, profile, model)
 
     def _plan(self, opened: Opened, pages: Sequence[Sequence[Probe]], clips: Sequence[Clip], model: Model) -> Plan:
         profile, found, subjects = self.settings.profiles[opened.profile], iter(pages), []
@@ -397,10 +393,7 @@ class Edge:
                 probes = next(found) if must else [medium.first]
                 medium.check_room(len(probes), named=self.settings.uuid != "strip")
                 subjects.append(Subject(medium.part.place, probes, medium.part.context.prompt))
-        films = [
-            Film(film.part.place, clip, form_of(profile, model.rule), film.part.context.prompt)
-            for film, clip in zip(opened.films, clips, strict=True)
-        ]
+        films = self._films.to_plan(opened.films, clips, profile, model)
         return plan(subjects, profile, model, self.settings.limits, opened.admitted.passed_images, films)
 
     def _profile(self, name: str) -> Profile:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from vlm_edge.budget import Room
+from vlm_edge.clips import ClipPlan
 from vlm_edge.geometry import Size
 from vlm_edge.plan import Certainty, Model, PicturePlan, Plan
 
@@ -42,6 +43,38 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class VideoCost(msgspec.Struct, frozen=True, kw_only=True):
+    """One video: before → as it would be sent. frames, fps: of what is sent, in this form."""
+
+    param: str
+    form: str
+    frames_before: int
+    seconds: float
+    frames: int
+    fps: float
+    size_before: Size
+    size: Size
+    tokens_before: int
+    tokens: int
+    fitted: bool
+
+    @classmethod
+    def of(cls, video: ClipPlan) -> "VideoCost":
+        return cls(
+            param=video.place,
+            form=video.form,
+            frames_before=video.clip.frames,
+            seconds=round(video.clip.seconds, 3),
+            frames=video.frames,
+            fps=round(video.fps, 3),
+            size_before=video.clip.size,
+            size=video.size,
+            tokens_before=video.tokens_before,
+            tokens=video.tokens,
+            fitted=video.fitted,
+        )
+
+
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """A whole request. certainty: of the vision `tokens`. text_tokens: of its prompt beside the pictures, where it has
     one prompt; an upper bound unless text_exact. allowed: vision tokens, by the limits and by what is left of the
@@ -59,6 +92,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | None
     allowed: int
     parts: Sequence[Cost]
+    videos: Sequence[VideoCost]
     left_out: int
     verdict: Literal["accept", "refuse"]
     error: dict[str, Any] | None
@@ -80,6 +114,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
             max_model_len=model.max_model_len,
             allowed=room.for_pictures(allowed) if room else allowed,
             parts=[Cost.of(picture) for picture in plan.pictures],
+            videos=[VideoCost.of(clip) for clip in plan.clips],
             left_out=plan.left_out,
             verdict="refuse" if error else "accept",
             error=error,

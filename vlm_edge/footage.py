@@ -126,18 +126,24 @@ def _up_to(sampling: Sampling, end_s: float | None) -> Sampling:
 
 def prepare_video(payload: Payload | File, planned: ClipPlan, profile: Profile) -> Cut | float:
     """A worker's job: frames → files → base64. Where the video ends early, the time of its last frame instead."""
+    files = read_frames(payload, planned, profile)
+    if isinstance(files, float):
+        return files
+    return _as_it_came(payload, planned) if planned.kept else cut_of(files, planned)
+
+
+def read_frames(payload: Payload | File, planned: ClipPlan, profile: Profile) -> Sequence[bytes] | float:
+    """A worker's job: the frames as JPEG files; or the time of the last one, where the video ends early."""
     with naming(planned.place):
-        data = payload.decode()
         try:
-            files = frame_files(data, planned, profile)
+            return frame_files(payload.decode(), planned, profile)
         except video.EndsEarly as early:
             return early.end_s
-    return _as_it_came(payload, data, planned) if planned.kept else cut_of(files, planned)
 
 
-def _as_it_came(payload: Payload | File, data: bytes, planned: ClipPlan) -> Cut:
+def _as_it_came(payload: Payload | File, planned: ClipPlan) -> Cut:
     """Every frame of it has been read."""
-    media_type = planned.clip.media_type
+    data, media_type = payload.decode(), planned.clip.media_type
     whole = [] if payload.canonical(media_type, data) else [b'"%s"' % data_url.build(media_type, data)]
     return Cut(whole, media_type, len(data))
 

@@ -27,8 +27,10 @@ class Metrics:
         self.requests = self._counter("requests", "Requests with media, let through.", "profile")
         self.refusals = self._counter("refusals", "Requests refused, by error code.", "code")
         self.pictures = self._counter("pictures", "Pictures, by what was done to them.", "action")
+        self.videos = self._counter("videos", "Videos, by the form they are sent in.", "form")
+        self.frames = self._counter("video_frames", "Frames of videos.", "side")
         self.bytes = self._counter("picture_bytes", "Bytes of picture files.", "side")
-        self.tokens = self._counter("vision_tokens", "Vision tokens of pictures.", "side")
+        self.tokens = self._counter("vision_tokens", "Vision tokens of pictures and videos.", "side")
         self.request_tokens = self._histogram("request_vision_tokens", "Vision tokens of a request as sent.", TOKENS)
         self.decide = self._histogram("decide_seconds", "Time to find, probe and plan a request.", SECONDS)
         self.prepare = self._histogram("prepare_seconds", "Time to prepare a request's pictures.", SECONDS)
@@ -44,6 +46,12 @@ class Metrics:
             self.bytes.labels("after").inc(picture.bytes_after)
             self.tokens.labels("before").inc(picture.tokens_before)
             self.tokens.labels("after").inc(picture.tokens_after)
+        for video in report.videos:
+            self.videos.labels("kept" if video.action == "kept" else video.form).inc()
+            self.frames.labels("before").inc(video.frames_before)
+            self.frames.labels("after").inc(video.frames_after)
+            self.tokens.labels("before").inc(video.tokens_before)
+            self.tokens.labels("after").inc(video.tokens_after)
 
     def refused(self, error: EdgeError) -> None:
         self.refusals.labels(error.code).inc()

@@ -180,7 +180,7 @@ class EdgeMiddleware:
             drift_log.warning("%s", warning(report.model, found, self._reason(report, found)))
 
     def _reason(self, report: Report, found: Drift) -> str:
-        if found.where != "vision":
+        if found.where != "vision" or report.videos:
             return ""
         rule = self.edge.models.get(report.model).model.rule
         return explained(rule, [picture.size_after for picture in report.pictures], found.found)

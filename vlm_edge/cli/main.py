@@ -6,7 +6,7 @@ from typing import NoReturn
 import typer
 
 import vlm_edge
-from vlm_edge.cli import check, demo, families, prepare, profiles, resize, serve, tokens
+from vlm_edge.cli import check, demo, families, frames, prepare, profiles, resize, serve, tokens
 from vlm_edge.errors import ConfigError, EdgeError, MissingExtra, UnknownModel, UnknownPath, UnknownProfile
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, serve, prepare, resize, tokens, families, profiles, check):
+for command in (demo, serve, prepare, resize, frames, tokens, families, profiles, check):
     app.command(name=command.__name__.rpartition(".")[2])(command.command)
 
 USAGE_ERRORS = (ConfigError, MissingExtra, UnknownModel, UnknownPath, UnknownProfile)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from math import ceil, sqrt
 from threading import Lock
 from typing import Any
 
@@ -47,6 +48,9 @@ MANY = 300
 
 # Frames that lie so much of one off the even rate are not evenly timed.
 UNEVEN = 0.1
+
+# Of a frame on a sheet, and of the line below it, in pixels.
+SHEET_SIDE, LABEL = 240, 20
 
 # Motion is looked for in small grey pictures.
 _SMALL = Size(64, 36)
@@ -260,6 +264,30 @@ def on_canvas(picture: Any, canvas: Size, background: tuple[int, int, int]) -> A
         return picture
     margins = 0, canvas.height - height, 0, canvas.width - width
     return _cv2().copyMakeBorder(picture, *margins, _cv2().BORDER_CONSTANT, value=background[::-1])
+
+
+# A sheet
+
+
+def sheet(files: Sequence[bytes], labels: Sequence[str]) -> bytes:
+    """All frames in rows on one picture, a JPEG, each with its label."""
+    import numpy as np
+
+    cv2 = _cv2()
+    pictures = [cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR) for file in files]
+    height, width = pictures[0].shape[:2]
+    scale = min(1.0, SHEET_SIDE / max(width, height))
+    cell = Size(max(1, round(width * scale)), max(1, round(height * scale)))
+    columns = ceil(sqrt(len(files) * cell.height / cell.width)) or 1
+    rows = ceil(len(files) / columns)
+    made = np.full((rows * (cell.height + LABEL), columns * cell.width, 3), 255, np.uint8)
+    for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
+        top, left = number // columns * (cell.height + LABEL), number % columns * cell.width
+        small = cv2.resize(picture, cell, interpolation=cv2.INTER_AREA)
+        made[top : top + cell.height, left : left + cell.width] = small
+        place = left + 3, top + cell.height + LABEL - 6
+        cv2.putText(made, label, place, cv2.FONT_HERSHEY_SIMPLEX, 0.45, (0, 0, 0), 1, cv2.LINE_AA)
+    return jpeg(made, 88, "4:4:4")
 
 
 # OpenCV
