@@ -14,6 +14,9 @@ from vlm_edge.media.profile import Sampling
 
 EPSILON_S = 1e-3
 
+# OpenCV looks for a frame to begin with so many before the one that it is sent to.
+SEEK_BACK = 16
+
 # Two pictures differ by so many grey levels on average where something moves; noise and compression stay below.
 MOVES = 2.5
 
@@ -29,8 +32,8 @@ class Loader(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """at_s: a time of the sample. frame, shown_s: of the frame that is on the screen then. key: of the last frame that
-    reading may begin with."""
+    """at_s: a time of the sample. frame, shown_s: of the frame that is on the screen then. key: of the frame that
+    reading begins with when it is sent there."""
 
     at_s: float
     frame: int
@@ -61,7 +64,7 @@ def sample(times_s: Sequence[float], keys_s: Sequence[float], at_s: Sequence[flo
 
 def _instant(times_s: Sequence[float], keys_s: Sequence[float], at: float) -> Instant:
     index = max(0, bisect_right(times_s, at + EPSILON_S) - 1)
-    before = bisect_right(keys_s, times_s[index] + EPSILON_S) - 1
+    before = bisect_right(keys_s, times_s[max(0, index - SEEK_BACK)] + EPSILON_S) - 1
     key = bisect_left(times_s, keys_s[before] - EPSILON_S) if before >= 0 else 0
     return Instant(at, index, times_s[index], key)
 

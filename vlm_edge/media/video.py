@@ -21,7 +21,18 @@ import msgspec
 from vlm_edge.errors import CorruptMedia, MediaTooLarge, UnsupportedVideo
 from vlm_edge.geometry import Size
 from vlm_edge.media.profile import Sampling
-from vlm_edge.media.sampling import Instant, Loader, Sample, by_motion, choose, length_s, looked_at, sample, window
+from vlm_edge.media.sampling import (
+    SEEK_BACK,
+    Instant,
+    Loader,
+    Sample,
+    by_motion,
+    choose,
+    length_s,
+    looked_at,
+    sample,
+    window,
+)
 from vlm_edge.media.source import Source
 
 # Containers that are opened. What is none of them may be a playlist, which leads FFmpeg to other files.
@@ -41,10 +52,6 @@ LACKING = frozenset({"AV01", "av01"})
 OPEN_TIMEOUT_MS = READ_TIMEOUT_MS = 10_000
 MAX_PACKETS = 2_000_000
 
-# OpenCV looks for a place to begin so many frames before the one that it is sent to.
-SEEK_BACK = 16
-# Frames between two with which reading may begin are seldom more.
-MANY = 300
 
 # Frames that lie so much of one off the even rate are not evenly timed.
 UNEVEN = 0.1
@@ -198,7 +205,7 @@ def frames_to_read(clip: Clip) -> int:
     read, before = 0, -1
     for instant in clip.sample.instants:
         ahead = instant.frame - before
-        read += min(ahead, instant.frame - instant.key + MANY) if clip.sought else ahead
+        read += min(ahead, instant.frame - instant.key + 1) if clip.sought else ahead
         before = instant.frame
     return read
 
@@ -221,7 +228,7 @@ class _Reader:
 
     def read(self, instant: Instant) -> Any:
         """The frame of an instant; where it was lost, the next one."""
-        if self._sought and instant.key - SEEK_BACK > self.index:
+        if self._sought and instant.key > self.index:
             self._capture.set(_cv2().CAP_PROP_POS_MSEC, instant.shown_s * 1e3)
             self._grab()
             if self.shown_s > instant.shown_s + _EPSILON_S:  # too far
