@@ -48,7 +48,7 @@ def film(
     file = BytesIO()
     with av.open(file, "w", format=container) as output:
         stream: Any = output.add_stream(codec, rate=fps)
-        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = *size, "rgb8" if codec == "gif" else "yuv420p"
         stream.gop_size = gop
         if codec == "libx264":
             stream.options = {"preset": "ultrafast", "crf": "10", "bf": "2"}
@@ -58,6 +58,20 @@ def film(
             frame = av.VideoFrame.from_ndarray(numbered(0 if still else index, size), format="bgr24")
             if times is not None:
                 frame.pts, frame.time_base = times[index], Fraction(1, 1_000)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    return file.getvalue()
+
+
+def sound(container: str, codec: str) -> bytes:
+    """A second of silence."""
+    file = BytesIO()
+    with av.open(file, "w", format=container) as output:
+        stream: Any = output.add_stream(codec, rate=48_000)
+        for index in range(48):
+            shape = (stream.layout.nb_channels, 1_000)
+            frame = av.AudioFrame.from_ndarray(np.zeros(shape, np.float32), format="fltp", layout=stream.layout)
+            frame.sample_rate, frame.pts = 48_000, index * 1_000
             output.mux(stream.encode(frame))
         output.mux(stream.encode())
     return file.getvalue()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.media.films import SMALL, film, number_of, numbered, picture
+from tests.media.films import SMALL, film, number_of, numbered, picture, sound
 from vlm_edge.errors import CorruptMedia, EdgeError, MediaTooLarge
 from vlm_edge.footage import kind_of
 from vlm_edge.geometry import Size
@@ -140,6 +140,19 @@ def test_what_is_no_container_that_is_known_is_never_opened(data: bytes) -> None
     assert not media_type_of(Bytes(data))
     with pytest.raises(EdgeError, match="found"):
         kind_of(File(data))
+
+
+def test_a_sound_is_named() -> None:
+    for container, codec in (("mp4", "aac"), ("matroska", "aac"), ("webm", "libopus")):
+        data = sound(container, codec)
+        with pytest.raises(EdgeError, match="found a sound without pictures"):
+            opened(data)
+
+
+def test_an_animated_gif_in_the_place_of_a_video_is_one() -> None:
+    data = film(20, fps=10, container="gif", codec="gif")
+    clip = opened(data, fps=5, min_frames=1)
+    assert (clip.media_type, numbers(data, clip)) == ("image/gif", list(range(0, 20, 2)))
 
 
 def test_an_empty_file_is_said_to_be_empty() -> None:

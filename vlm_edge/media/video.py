@@ -43,8 +43,15 @@ CONTAINERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"\x1aE\xdf\xa3"), "video/x-matroska"),
     (re.compile(rb"RIFF.{4}AVI ", re.DOTALL), "video/x-msvideo"),
     (re.compile(rb"G.{187}G.{187}G", re.DOTALL), "video/mp2t"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
 )
 SNIFFED_BYTES = 512
+
+# How tracks of sound, and of pictures, are marked in MP4 and in Matroska.
+TRACKS = (
+    (re.compile(rb"hdlr.{8}soun", re.DOTALL), re.compile(rb"hdlr.{8}vide", re.DOTALL)),
+    (re.compile(rb"\x86.A_[A-Z]", re.DOTALL), re.compile(rb"\x86.V_[A-Z]", re.DOTALL)),
+)
 
 # Codecs that OpenCV's wheels open and cannot read.
 LACKING = frozenset({"AV01", "av01"})
@@ -111,7 +118,8 @@ def media_type_of(source: Source) -> str:
 def open_clip(data: bytes, media_type: str, sampling: Sampling, loader: Loader, max_pixels: int) -> Clip:
     """Choose the frames of a file. Decodes none, but to look for motion.
 
-    Raises CorruptMedia for what has no frames, MediaTooLarge for frames of more pixels, and EndsEarly.
+    Raises CorruptMedia for what has no frames, UnsupportedVideo for a sound, MediaTooLarge for frames of more pixels,
+    and EndsEarly.
     """
     cv2 = _cv2()
     with _capture(data, packets=True) as capture:
@@ -228,11 +236,8 @@ class _Reader:
 
     def read(self, instant: Instant) -> Any:
         """The frame of an instant; where it was lost, the next one."""
-        if self._sought and instant.key > self.index:
-            self._capture.set(_cv2().CAP_PROP_POS_MSEC, instant.shown_s * 1e3)
-            self._grab()
-            if self.shown_s > instant.shown_s + _EPSILON_S:  # too far
-                self._begin_again()
+        if self._sought and instant.key > max(self.index, 0) and not self._goes_to(instant):
+            self._begin_again()
         while self.shown_s < instant.shown_s - _EPSILON_S:
             self._grab()
         self.index = instant.frame
@@ -240,6 +245,15 @@ class _Reader:
         if not read:
             raise EndsEarly(self.shown_s)
         return picture
+
+    def _goes_to(self, instant: Instant) -> bool:
+        """Whether it could be sent there, or before it."""
+        self._capture.set(_cv2().CAP_PROP_POS_MSEC, instant.shown_s * 1e3)
+        try:
+            self._grab()
+        except (EndsEarly, UnsupportedVideo):
+            return False
+        return self.shown_s <= instant.shown_s + _EPSILON_S
 
     def _grab(self) -> None:
         if not self._capture.grab():
@@ -316,11 +330,18 @@ def _capture(data: bytes, *, packets: bool = False) -> Iterator[Any]:
         capture = cv2.VideoCapture(file, cv2.CAP_FFMPEG, options)
     try:
         if not capture.isOpened():
-            raise CorruptMedia("it is cut short or damaged, or holds no moving pictures", "video")
+            raise _refusal(data)
         yield capture
     finally:
         capture.release()
         file.close()
+
+
+def _refusal(data: bytes) -> CorruptMedia | UnsupportedVideo:
+    """Of a file that cannot be opened."""
+    if any(sound.search(data) and not pictures.search(data) for sound, pictures in TRACKS):
+        return UnsupportedVideo("a sound without pictures")
+    return CorruptMedia("it is cut short or damaged", "video")
 
 
 @contextmanager
