@@ -116,7 +116,8 @@ def is_within(clip: Clip, found: Layout, loader: Loader) -> bool:
     keeps them all."""
     every = [instant.frame for instant in clip.sample.instants] == list(range(clip.frames))
     slow = loader.fps is None or clip.declared_fps <= loader.fps or clip.frames <= loader.min_frames
-    return clip.plain and every and slow and found.size == found.canvas == clip.size
+    video = clip.media_type.startswith("video/")
+    return video and clip.plain and every and slow and found.size == found.canvas == clip.size
 
 
 def can_be_thinned(planned: ClipPlan) -> bool:

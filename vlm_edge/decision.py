@@ -104,7 +104,8 @@ class Decision(msgspec.Struct, frozen=True):
     def prompts(self) -> Sequence[Prompt]:
         """Its prompts as they will be sent, but for the payloads."""
         parts = any(one.takes_whole_part(len(pages)) for one, pages in self._media)
-        if not (self.edits or parts or any(clip.form == "frames" for clip in self.plan.clips)):
+        films = any(film.anew for film in self.films) or any(clip.form == "frames" for clip in self.plan.clips)
+        if not (self.edits or parts or films):
             return prompts(self.path, self.body.value)
         cuts = [Cut([_STUB.string or b""] * clip.frames, "", 0) for clip in self.plan.clips]
         stubs = _strings(self, [_STUB] * len(self.plan.pictures), cuts)

@@ -18,7 +18,7 @@ from vlm_edge.drift import Drifts
 from vlm_edge.errors import Overloaded, RemoteMediaRefused, UnknownProfile, UnsupportedMedia, naming
 from vlm_edge.fetch import Fetcher, need_extra
 from vlm_edge.films import READINGS, Films, Video, endless
-from vlm_edge.footage import Cut, open_footage
+from vlm_edge.footage import Cut, footage_of, may_be_video, open_footage
 from vlm_edge.geometry import Size
 from vlm_edge.isolation import Isolation
 from vlm_edge.media.data_url import File
@@ -195,10 +195,15 @@ class Edge:
         begin, profile = time.perf_counter(), self._choose(found, headers)
         admitted = self._admit(found, profile, headers)
         media = open_media(found.body, admitted.ours, files, self.settings.limits)
+        chosen = self.settings.profiles[profile]
         for medium in media:
             with naming(medium.part.place):
-                check_pages(medium.first, self.settings.profiles[profile])  # as far as they are known
+                check_pages(medium.first, chosen)  # as far as they are known
         films = open_footage(found.body, admitted.videos, self.settings.limits.max_video_bytes)
+        moving = [medium for medium in media if may_be_video(medium, chosen)]
+        if moving:
+            films = [*films, *footage_of(found.body, moving)]
+            media = [medium for medium in media if medium not in moving]
         return Opened(found, profile, admitted, media, films, time.perf_counter() - begin)
 
     def plan(self, opened: Opened, pages: Sequence[Sequence[Probe]], clips: Sequence[Clip] = ()) -> Decision:

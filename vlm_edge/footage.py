@@ -14,21 +14,27 @@ from vlm_edge.media.probe import media_type_of as picture_type_of
 from vlm_edge.media.profile import Profile, Sampling
 from vlm_edge.media.sampling import Loader
 from vlm_edge.media.video import Clip
+from vlm_edge.medium import Medium
 from vlm_edge.requests.body import Body, Place
 from vlm_edge.requests.part import MediaPart, picture_part
 
 # What is decoded of a video is many pixels, each quickly: these count as one of a slow picture.
 EASE = 8
 
+# Pictures that move and that OpenCV reads as videos.
+ANIMATIONS = frozenset({"image/gif", "image/png"})
+
 
 class Footage(msgspec.Struct, frozen=True):
-    """place: of the string that holds the data. whole: of the part, where pictures may take its place."""
+    """place: of the string that holds the data. whole: of the part, where others may take its place. anew: it came as a
+    picture, and a part of its own is written for it."""
 
     part: MediaPart
     payload: Payload | File
     media_type: str
     place: Place
     whole: Place | None
+    anew: bool = False
 
     def check_room(self, form: Form) -> None:
         """Raises NoRoomForFrames."""
@@ -46,9 +52,11 @@ class Footage(msgspec.Struct, frozen=True):
 
     def strings(self, planned: ClipPlan, cut: "Cut", *, labels: bool) -> dict[Place, bytes]:
         """What to write for it."""
-        if planned.form != "frames":
+        if planned.form != "frames" and not self.anew:
             return {self.place: cut.strings[0]} if cut.strings else {}
         assert self.whole
+        if planned.form != "frames":
+            return {self.whole: b'{"type":"video_url","video_url":{"url":%s}}' % cut.strings[0]}
         instants = planned.clip.sample.instants
         texts = [self._label(instant.at_s) if labels else () for instant in instants]
         kind = self.part.context.picture
@@ -84,6 +92,22 @@ def open_footage(body: Body, parts: Sequence[MediaPart], max_bytes: int) -> Sequ
             whole = wholes[part.part] if part.context.picture else None
             found.append(Footage(part, payload, kind_of(payload), places[part.source], whole))
     return found
+
+
+def footage_of(body: Body, media: Sequence[Medium]) -> Sequence[Footage]:
+    """Animated pictures, as videos."""
+    wholes = body.places({medium.part.part for medium in media}) if media else {}
+    return [
+        Footage(medium.part, medium.payload, medium.first.media_type, medium.place, wholes[medium.part.part], anew=True)
+        for medium in media
+    ]
+
+
+def may_be_video(medium: Medium, profile: Profile) -> bool:
+    """Whether a picture is an animation that its profile makes a video of, where one may stand."""
+    first, kind = medium.first, medium.part.context.picture
+    moves = first.animated and first.media_type in ANIMATIONS
+    return profile.animation == "video" and moves and kind == "image_url" and medium.part.uuid is None
 
 
 def kind_of(file: Payload | File) -> str:

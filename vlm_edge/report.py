@@ -220,13 +220,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Response headers: what was done, for those who look."""
         fitted = sum(one.fitted for one in self.pictures) + sum(one.fitted for one in self.videos)
-        videos = f"; videos={len(self.videos)}" if self.videos else ""
+        media = [f"images={len(self.pictures)}", *([f"videos={len(self.videos)}"] if self.videos else [])]
         others = Counter(fitted=fitted, passed=self.passed, dropped=self.dropped, left_out=self.left_out)
         counts = Counter(picture.action for picture in self.pictures) + others
         done = ", ".join(f"{action}={count}" for action, count in counts.items())
         texts = {
             b"x-vlm-edge-profile": self.profile,
-            b"x-vlm-edge-media": f"images={len(self.pictures)}{videos}; {done}",
+            b"x-vlm-edge-media": "; ".join(filter(None, [*media, done])),
             b"x-vlm-edge-vision-tokens": f"{self.tokens}" if self.exact else f"{self.tokens}; {self.certainty}",
             b"x-vlm-edge-scale": ", ".join(picture.scale for picture in self.pictures),
             b"server-timing": f"decide;dur={self.decide_s * 1e3:.1f}, prepare;dur={self.prepare_s * 1e3:.1f}",

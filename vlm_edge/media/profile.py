@@ -87,8 +87,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     Number. max_images: pictures and documents a prompt (None: the limit of the settings alone). pages: of one document.
     video: of one video.
-    animation: of a GIF, WebP, APNG or AVIF the first frame is taken, or up to `pages.max` frames, evenly spread, or it
-    is refused.
+    animation: of a GIF, WebP, APNG or AVIF the first frame is taken, or up to `pages.max` frames, evenly spread; or a
+    GIF or APNG goes on as a video, as `video` has it; or it is refused.
 
     File. format: `keep` is that of the source where it is JPEG, PNG or WebP; `auto` makes a JPEG of lossy sources, and
     of lossless ones the smaller of JPEG and PNG, or with `lossless = "prefer"` PNG unless it is a photo. quality:
@@ -108,7 +108,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_images: int | None = None
     pages: Pages = Pages()
     video: Sampling = Sampling()
-    animation: Literal["first", "frames", "refuse"] = "first"
+    animation: Literal["first", "frames", "video", "refuse"] = "first"
     format: Format = "auto"
     lossless: Literal["smaller", "prefer"] = "smaller"
     quality: int = 85
