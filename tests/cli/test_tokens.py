@@ -23,7 +23,7 @@ def together(*arguments: str | Path) -> list[str]:
 def test_sizes_and_files_are_counted_as_they_are_and_by_profile() -> None:
     """Qwen2.5-VL: cells of 28 pixels, sides rounded to them."""
     size, file = counted(QWEN, "4032x3024", TURNED)
-    profiles = {"document": 73 * 55, "invoice": 45 * 34, "standard": 36 * 27, "thumbnail": 16 * 12}
+    profiles = {"document": 73 * 55, "invoice": 45 * 34, "standard": 36 * 27, "thumbnail": 16 * 12, "video": 36 * 27}
     assert size == {"picture": "4032x3024", "size": [4032, 3024], "tokens": 144 * 108, "profiles": profiles}
     assert file["size"] == [1800, 1200]  # upright
     assert file["tokens"] == 64 * 43
@@ -94,13 +94,13 @@ def test_pictures_of_one_prompt_are_counted_together() -> None:
     each = counted("deepseek-ai/deepseek-vl2", *sizes)
     assert [row["picture"] for row in each] == sizes
     assert min(row["tokens"] for row in each) > 421
-    assert together("deepseek-ai/deepseek-vl2", *sizes) == ["1,684"] * 5
+    assert together("deepseek-ai/deepseek-vl2", *sizes) == ["1,684"] * 6
 
 
 def test_a_model_of_one_picture_takes_no_two_together() -> None:
     """GLM-4V: 1,602 tokens whatever the size."""
     assert [row["tokens"] for row in counted("zai-org/glm-4v-9b", "640x480", "800x600")] == [1_602, 1_602]
-    assert together("zai-org/glm-4v-9b", "640x480", "800x600") == ["refused"] * 5
+    assert together("zai-org/glm-4v-9b", "640x480", "800x600") == ["refused"] * 6
 
 
 def test_one_picture_needs_no_sum() -> None:
@@ -113,13 +113,13 @@ def test_what_a_limit_refuses_together_has_no_number(tmp_path: Path) -> None:
     file.write_text("[limits]\nmax_request_tokens = 1000\n")
     first, _ = counted(QWEN, "4032x3024", "4032x3024", "--config", file)
     assert (first["profiles"]["standard"], first["profiles"]["thumbnail"]) == (36 * 27, 16 * 12)
-    assert together(QWEN, "4032x3024", "4032x3024", "--config", file)[-2:] == ["refused", f"{2 * 16 * 12}"]
+    assert together(QWEN, "4032x3024", "4032x3024", "--config", file)[-3:-1] == ["refused", f"{2 * 16 * 12}"]
 
 
 def test_a_budget_that_fits_is_kept_by_all_together(tmp_path: Path) -> None:
     file = tmp_path / "edge.toml"
     file.write_text('[limits]\nmax_request_tokens = 1000\n[budget]\non_exceed = "fit"\n')
-    *_, standard, _ = together(QWEN, "4032x3024", "4032x3024", "--config", file)
+    *_, standard, _, _ = together(QWEN, "4032x3024", "4032x3024", "--config", file)
     assert 900 < int(standard.replace(",", "")) <= 1000
 
 
