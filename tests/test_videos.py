@@ -215,6 +215,16 @@ def test_a_video_that_takes_too_long_is_the_clients_to_mend(edges: Maker) -> Non
     assert caught.value.param == "messages[0].content[1]"
 
 
+def test_a_video_that_takes_too_much_memory_is_the_clients_to_mend(edges: Maker) -> None:
+    """In a child that has less than a frame of 4K and its decoder take; by default it has enough."""
+    body = asked(video_part(film(6, size=Size(3_840, 2_160), gop=60)))
+    small = edges(isolation=IsolationSettings(video_memory_bytes=200 << 20))
+    with pytest.raises(DecoderStopped, match="the video cannot be read") as caught:
+        small.prepare(CHAT_PATH, body)
+    assert caught.value.param == "messages[0].content[1]"
+    assert edges().prepare(CHAT_PATH, body).report
+
+
 def test_videos_are_counted_in_metrics(edges: Maker) -> None:
     report = edges().prepare(CHAT_PATH, asked(video_part(film(300, size=HD)))).report
     assert report

@@ -108,7 +108,9 @@ class Edge:
         self.server = server
         self.drifts = Drifts()
         at_once = self.settings.workers.threads
-        self.workers = Workers(self.settings.workers, Isolation(self.settings.isolation, at_once))
+        bounds = self.settings.isolation
+        of_videos = msgspec.structs.replace(bounds, memory_bytes=bounds.video_memory_bytes)
+        self.workers = Workers(self.settings.workers, Isolation(bounds, at_once), Isolation(of_videos, at_once))
         self._films = Films(self.settings, self.workers)
         self._reading = 0  # long texts under way or waiting, of the event loop
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="vlm-edge-reader")

@@ -44,8 +44,9 @@ class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """enabled: decoders that a thread cannot be rid of run in child processes.
 
     cpu_s: processor time for one picture or page, and cpu_s_a_megapixel more for each million of its pixels. timeout_s:
-    the same on the clock, however busy the machine is. memory_bytes: of one child. Where the system has no such limits
-    (Windows) the clock's alone holds.
+    the same on the clock, however busy the machine is. memory_bytes: of one child; video_memory_bytes: of one that
+    reads videos, whose decoders hold many frames. Where the system has no such limits (Windows) the clock's alone
+    holds.
     """
 
     enabled: bool = True
@@ -53,6 +54,7 @@ class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     cpu_s_a_megapixel: float = 0.1
     timeout_s: float = 60.0
     memory_bytes: int = 448 << 20
+    video_memory_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
         for name in ("cpu_s", "timeout_s"):
@@ -60,8 +62,8 @@ class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
                 raise ValueError(f"{name} must be more than 0 and at most 3600")
         if not 0 <= self.cpu_s_a_megapixel <= 60:
             raise ValueError("cpu_s_a_megapixel must be 0 to 60")
-        if self.memory_bytes < MIN_MEMORY_BYTES:
-            raise ValueError(f"memory_bytes must be at least {MIN_MEMORY_BYTES}")
+        if min(self.memory_bytes, self.video_memory_bytes) < MIN_MEMORY_BYTES:
+            raise ValueError(f"memory_bytes and video_memory_bytes must be at least {MIN_MEMORY_BYTES}")
 
 
 class Isolation:

@@ -46,10 +46,10 @@ class Job(NamedTuple, Generic[T]):
 
 
 class Workers:
-    def __init__(self, settings: WorkerSettings, isolation: Isolation) -> None:
+    def __init__(self, settings: WorkerSettings, isolation: Isolation, for_videos: Isolation | None = None) -> None:
         self.threads = settings.threads or os.cpu_count() or 1
         self.allowed = self.threads + settings.max_waiting
-        self._isolation = isolation
+        self._isolation, self._for_videos = isolation, for_videos or isolation
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="vlm-edge")
         self._lock = Lock()
         self._pending = 0
@@ -66,7 +66,8 @@ class Workers:
             return job.work()
         with naming(job.place):
             try:
-                return self._isolation.run(job.work, job.pixels)
+                isolation = self._for_videos if job.video else self._isolation
+                return isolation.run(job.work, job.pixels)
             except DecoderStopped as stopped:
                 raise (VideoStopped(stopped.why) if job.video else stopped) from None
 
@@ -91,6 +92,7 @@ class Workers:
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._isolation.close()
+        self._for_videos.close()
 
 
 def in_order(pool: ThreadPoolExecutor, work: Callable[[Given], T], items: Iterable[Given], ahead: int) -> Iterator[T]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from vlm_edge.errors import CorruptMedia, MediaTooLarge, UnsupportedVideo
+from vlm_edge.errors import CorruptMedia, MediaTooLarge, UnsupportedVideo, VideoStopped
 from vlm_edge.geometry import Size
 from vlm_edge.media.profile import Sampling
 from vlm_edge.media.sampling import (
@@ -122,7 +122,7 @@ def open_clip(data: bytes, media_type: str, sampling: Sampling, loader: Loader, 
     and EndsEarly.
     """
     cv2 = _cv2()
-    with _capture(data, packets=True) as capture:
+    with _failing(), _capture(data, packets=True) as capture:
         stored, codec = _size(capture), _codec(capture)
         declared, declared_fps = (capture.get(one) for one in (cv2.CAP_PROP_FRAME_COUNT, cv2.CAP_PROP_FPS))
         if stored.pixels > max_pixels:
@@ -200,7 +200,7 @@ def frames(data: bytes, clip: Clip, instants: Sequence[Instant], size: Size) -> 
     Raises EndsEarly, and UnsupportedVideo for a codec that OpenCV does not have.
     """
     cv2, reader, picture = _cv2(), _Reader(data, clip), None
-    with reader:
+    with _failing(), reader:
         for instant in instants:
             if picture is None or instant.frame > reader.index:
                 full = reader.read(instant)
@@ -318,6 +318,15 @@ def _cv2() -> Any:
     import cv2
 
     return cv2
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Its errors are those of memory."""
+    try:
+        yield
+    except _cv2().error:
+        raise VideoStopped("failed, or took too much memory") from None
 
 
 @contextmanager
