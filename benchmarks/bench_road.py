@@ -45,7 +45,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from vlm_edge import Edge, EdgeMiddleware, Settings, Size
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.requests.body import Raw
 from vlm_edge.workers import WorkerSettings
 

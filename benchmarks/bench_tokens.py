@@ -16,19 +16,19 @@ from importlib import import_module
 from itertools import cycle
 from typing import Any
 
-from vlm_edge import Settings, Size
+from vlm_edge import Settings, Size, pictures
 from vlm_edge import layout as layouts
-from vlm_edge import plan as plans
 from vlm_edge.budget import Room
 from vlm_edge.media.probe import Probe
-from vlm_edge.plan import Limits, Plan, Rooms, Subject, check_budget, fitted, plan
+from vlm_edge.pictures import Limits, Subject
+from vlm_edge.plan import Plan, Rooms, check_budget, fitted, plan
 from vlm_edge.tokens import FAMILIES
 
 MODEL = "Qwen/Qwen2.5-VL-7B-Instruct"
 SIZES = [Size(300 + 37 * number % 4_000, 300 + 101 * number % 3_000) for number in range(2_000)]
 SPELLS, SPELL = 10, 10  # a round of plans is cut into short spells, that one is found in which the machine is quiet
 LIMITS = Limits(max_request_tokens=1_000_000)
-CACHES = [cache for module in (layouts, plans) for cache in vars(module).values() if hasattr(cache, "cache_clear")]
+CACHES = [cache for module in (layouts, pictures) for cache in vars(module).values() if hasattr(cache, "cache_clear")]
 
 
 def main() -> None:

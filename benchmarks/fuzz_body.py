@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from vlm_edge.edge import Edge
 from vlm_edge.errors import EdgeError
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.requests.body import Body, parse
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.requests.part import MediaPart

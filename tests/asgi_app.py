@@ -26,7 +26,7 @@ from starlette.websockets import WebSocket
 from tests.samples import CHAT_PATH, PHONE
 from tests.servers import PATIENCE_S
 from vlm_edge import EdgeMiddleware, Settings
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 
 TIGHT_BYTES = 1_000_000
 SERVER_KEYS = (

@@ -74,7 +74,7 @@ from vlm_edge.errors import InvalidDataUrl, MediaTooLarge, TooManyImages
 from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.media.profile import Profile
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.workers import Job, WorkerSettings
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from tests.samples import CHAT_PATH, PHONE, QWEN, chat, data_url, image_part, jp
 from vlm_edge import Edge, Settings, Size
 from vlm_edge.budget import BudgetSettings
 from vlm_edge.errors import EdgeError, VisionBudgetExceeded
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.report import Report
 from vlm_edge.tokens import lookup
 

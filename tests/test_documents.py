@@ -25,7 +25,7 @@ from vlm_edge.errors import (
 )
 from vlm_edge.isolation import IsolationSettings
 from vlm_edge.media.profile import Pages, Profile
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.settings import shipped_profiles
 from vlm_edge.workers import Job, WorkerSettings
 

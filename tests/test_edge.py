@@ -64,7 +64,7 @@ from vlm_edge.errors import (
 )
 from vlm_edge.fetch import FetchSettings
 from vlm_edge.media.profile import Profile
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.requests.body import MAX_VALUES, MIN_BODY_BYTES
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.settings import Settings, shipped_profiles

@@ -22,7 +22,7 @@ LEVELS: list[list[str]] = [
     ["errors", "geometry", "gateway.config"],
     ["requests", "media", "tokens", "isolation", "fetch", "access", "checkpoint"],
     ["layout", "drift"],
-    ["budget", "clips"],
+    ["budget", "clips", "pictures"],
     ["plan", "policies", "upload", "workers"],
     ["choice", "report", "estimate", "medium", "models"],
     ["footage"],
@@ -56,7 +56,7 @@ OWNERS = {
 # What starts processes.
 STARTERS = ("isolation",)
 # Policy, beside all that counts tokens but the clock of chat templates.
-PURE = ("plan", "layout", "budget", "context", "geometry", "choice")
+PURE = ("plan", "pictures", "clips", "layout", "budget", "context", "geometry", "choice")
 # What reads files of the operator.
 READERS = ("settings", "checkpoint")
 # Its library takes an option from the environment alone: it stands there while a file is opened.
@@ -171,6 +171,8 @@ def test_nothing_below_the_edge_reads_the_environment_or_a_file(module: str) -> 
     "module",
     [
         "plan",
+        "pictures",
+        "clips",
         "layout",
         "budget",
         "context",

@@ -53,7 +53,7 @@ from tests.servers import (
     wait_until,
 )
 from vlm_edge import Edge, EdgeError, EdgeMiddleware, Settings
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.report import Report
 from vlm_edge.upload import UploadSettings
 from vlm_edge.workers import Job, WorkerSettings

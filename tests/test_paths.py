@@ -16,7 +16,7 @@ from tests.samples import CHAT_PATH, chat, data_url, image_part, jpeg, opened, s
 from tests.servers import Recorder, connected, gateway_before, read_all, served
 from vlm_edge import EdgeMiddleware, Settings
 from vlm_edge.access import bears_key
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.requests.endpoints import BATCH_LINE, ENDPOINTS
 
 PHOTO = chat(image_part(jpeg(2_000, 1_000)))

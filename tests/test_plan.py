@@ -23,20 +23,8 @@ from vlm_edge.layout import MAX_DISTORTION, layout, smallest
 from vlm_edge.media.picture import Encoding, Target
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Pages, Profile
-from vlm_edge.plan import (
-    Limits,
-    Model,
-    Plan,
-    Rooms,
-    Subject,
-    check_budget,
-    check_bytes,
-    fitted,
-    max_images,
-    media_types,
-    plan,
-    plan_picture,
-)
+from vlm_edge.pictures import Limits, Subject, check_bytes, max_images, media_types, plan_picture
+from vlm_edge.plan import Model, Plan, Rooms, check_budget, fitted, plan
 from vlm_edge.settings import shipped_profiles
 from vlm_edge.tokens import FAMILIES, Rule, lookup
 from vlm_edge.tokens.rule import SNAP

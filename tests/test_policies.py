@@ -22,7 +22,7 @@ from vlm_edge.errors import (
     ToolMediaRefused,
     TooManyImages,
 )
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.policies import LEFT_OUT, Admitted, Policies, admit, check_images, check_total
 from vlm_edge.requests.endpoints import ENDPOINTS
 from vlm_edge.requests.part import MediaPart

@@ -11,7 +11,8 @@ from vlm_edge.geometry import Size
 from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Pages, Profile
 from vlm_edge.medium import Encoded
-from vlm_edge.plan import Certainty, Limits, Model, Plan, Subject, plan
+from vlm_edge.pictures import Limits, Subject
+from vlm_edge.plan import Certainty, Model, Plan, plan
 from vlm_edge.report import PictureReport, Report
 from vlm_edge.tokens import FAMILIES
 

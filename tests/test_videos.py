@@ -22,7 +22,7 @@ from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.isolation import IsolationSettings
 from vlm_edge.metrics import Metrics
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.tokens import lookup
 
 QWEN = "Qwen/Qwen2.5-VL-7B-Instruct"

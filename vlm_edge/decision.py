@@ -20,7 +20,8 @@ from vlm_edge.media.prepare import is_risky, pixels_to_decode
 from vlm_edge.media.profile import Profile
 from vlm_edge.medium import Encoded, Medium
 from vlm_edge.models import Served
-from vlm_edge.plan import Model, PicturePlan, Plan, Rooms
+from vlm_edge.pictures import PicturePlan
+from vlm_edge.plan import Model, Plan, Rooms
 from vlm_edge.policies import Admitted
 from vlm_edge.report import Report
 from vlm_edge.requests.body import MAX_TEXT_BYTES, Body, Place, Raw

@@ -27,21 +27,8 @@ from vlm_edge.media.probe import Probe
 from vlm_edge.media.profile import Profile
 from vlm_edge.media.video import Clip
 from vlm_edge.medium import Encoded, open_media, open_pages, strings_of
-from vlm_edge.plan import (
-    Model,
-    PicturePlan,
-    Plan,
-    Rooms,
-    Subject,
-    again,
-    check_budget,
-    check_bytes,
-    check_pages,
-    fitted,
-    max_images,
-    plan,
-    plan_picture,
-)
+from vlm_edge.pictures import PicturePlan, Subject, check_bytes, check_pages, max_images, plan_picture
+from vlm_edge.plan import Model, Plan, Rooms, again, check_budget, fitted, plan
 from vlm_edge.policies import Admitted, admit
 from vlm_edge.report import PictureReport
 from vlm_edge.requests.body import Path, Raw, find_cuts

@@ -9,7 +9,8 @@ import msgspec
 from vlm_edge.budget import Room
 from vlm_edge.clips import ClipPlan
 from vlm_edge.geometry import Size
-from vlm_edge.plan import Certainty, Model, PicturePlan, Plan
+from vlm_edge.pictures import PicturePlan
+from vlm_edge.plan import Certainty, Model, Plan
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,8 @@ from vlm_edge.media import mp4
 from vlm_edge.media.data_url import File, Payload
 from vlm_edge.media.profile import Profile
 from vlm_edge.media.video import Clip
-from vlm_edge.plan import Film, Limits, Model, Plan, check_budget, fitted, plan
+from vlm_edge.pictures import Limits
+from vlm_edge.plan import Film, Model, Plan, check_budget, fitted, plan
 from vlm_edge.report import VideoReport
 from vlm_edge.settings import Settings
 from vlm_edge.workers import Job, Workers

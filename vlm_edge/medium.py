@@ -13,7 +13,7 @@ from vlm_edge.media.data_url import File, Payload
 from vlm_edge.media.prepare import prepare, probe_readable, unfold
 from vlm_edge.media.probe import Probe, probe
 from vlm_edge.media.source import Bytes
-from vlm_edge.plan import Limits, PicturePlan, check_bytes
+from vlm_edge.pictures import Limits, PicturePlan, check_bytes
 from vlm_edge.requests.body import Body, Cut, Path, Place
 from vlm_edge.requests.part import Edit, MediaPart, picture_part
 

@@ -11,7 +11,8 @@ from vlm_edge.clips import ClipPlan
 from vlm_edge.drift import Expected
 from vlm_edge.errors import EdgeError
 from vlm_edge.geometry import Size
-from vlm_edge.plan import Certainty, Model, PicturePlan, Plan
+from vlm_edge.pictures import PicturePlan
+from vlm_edge.plan import Certainty, Model, Plan
 
 
 class Sent(Protocol):

@@ -22,7 +22,7 @@ from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.isolation import IsolationSettings
 from vlm_edge.media.profile import Profile
 from vlm_edge.models import Models, ModelSettings, Unknown
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 from vlm_edge.policies import Policies
 from vlm_edge.upload import UploadSettings
 from vlm_edge.workers import WorkerSettings

@@ -31,7 +31,7 @@ from vlm_edge.budget import BudgetSettings
 from vlm_edge.fetch import FetchSettings
 from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
-from vlm_edge.plan import Limits
+from vlm_edge.pictures import Limits
 
 PHOTO = chat(text_part(), image_part(PHONE.read_bytes()))
 # 3264x2448 is 117 x 87 cells of 28 pixels; inside 1024 pixels it is 36 x 27 of them.

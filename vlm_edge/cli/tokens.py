@@ -19,7 +19,8 @@ from vlm_edge.estimate import Cost
 from vlm_edge.geometry import Size
 from vlm_edge.media.probe import Probe
 from vlm_edge.models import ModelSettings
-from vlm_edge.plan import Certainty, PicturePlan, Plan, Subject, check_budget, fitted, native_size, plan
+from vlm_edge.pictures import PicturePlan, Subject, native_size
+from vlm_edge.plan import Certainty, Plan, check_budget, fitted, plan
 from vlm_edge.settings import Settings
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model name, family, or folder of a checkpoint.")]

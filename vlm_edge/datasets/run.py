@@ -15,7 +15,7 @@ import msgspec
 from vlm_edge.edge import Edge
 from vlm_edge.errors import EdgeError
 from vlm_edge.medium import Encoded
-from vlm_edge.plan import PicturePlan
+from vlm_edge.pictures import PicturePlan
 from vlm_edge.report import PictureReport
 from vlm_edge.workers import in_order
 
