@@ -3,10 +3,12 @@
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
 import av
+import cv2
 import httpx
 import msgspec
 import pytest
@@ -17,7 +19,14 @@ from tests.samples import CHAT_PATH, chat, data_url, image_part, jpeg, opened, t
 from tests.servers import served
 from vlm_edge import Edge, EdgeError, Settings, Size
 from vlm_edge.budget import BudgetSettings
-from vlm_edge.errors import DecoderStopped, NoRoomForFrames, TooManyVideos, UnsupportedMedia, VisionBudgetExceeded
+from vlm_edge.errors import (
+    CachedMediaRefused,
+    DecoderStopped,
+    NoRoomForFrames,
+    TooManyVideos,
+    UnsupportedMedia,
+    VisionBudgetExceeded,
+)
 from vlm_edge.gateway.app import create_app
 from vlm_edge.gateway.config import GatewaySettings
 from vlm_edge.isolation import IsolationSettings
@@ -198,6 +207,101 @@ def test_an_animation_goes_on_as_a_video_where_its_profile_says_so(edges: Maker)
     first = edges().prepare(CHAT_PATH, asked(part))
     assert first.report
     assert (len(first.report.videos), len(first.report.pictures)) == (0, 1)
+
+
+def test_a_name_goes_with_the_part_that_bore_it(edges: Maker) -> None:
+    """By which vLLM would cache one of the pictures."""
+    named = {**video_part(film(60, size=HD)), "uuid": "mine"}
+    two = {"form": "frames", "min_frames": 2, "max_frames": 2}
+    parts = content(edges(two).prepare(CHAT_PATH, asked(named)).body)
+    assert [part["type"] for part in parts] == ["text", *["text", "image_url"] * 2]
+    assert not any("uuid" in part for part in parts)
+    kept = content(edges(uuid="namespace").prepare(CHAT_PATH, asked(named)).body)
+    assert kept[1]["uuid"] != "mine"
+    with pytest.raises(CachedMediaRefused, match="a uuid for a video that is sent as pictures"):
+        edges(two, uuid="pass").prepare(CHAT_PATH, asked(named))
+
+
+def test_frames_that_are_pictures_are_as_many_as_pictures_may_be(edges: Maker) -> None:
+    """So that whoever looks at them next finds no more."""
+    frames = {"form": "frames", "fps": 10}
+    limits = Limits(max_images=7)
+    body = asked(image_part(jpeg(100, 80)), video_part(film(90, size=HD)), video_part(film(90, size=HD)))
+    report = edges(frames, limits=limits).prepare(CHAT_PATH, body).report
+    assert report
+    assert [video.frames_after for video in report.videos] == [3, 3]
+    again = edges(limits=limits).prepare(CHAT_PATH, edges(frames, limits=limits).prepare(CHAT_PATH, body).body)
+    assert again.report
+    assert len(again.report.pictures) == 7
+
+
+def test_pictures_beside_a_video_that_ends_early_are_those_of_the_last_plan(edges: Maker) -> None:
+    """The budget is shared among them anew."""
+    limits, budget = Limits(max_request_tokens=1_500), BudgetSettings(on_exceed="fit")
+    body = asked(image_part(jpeg(2_000, 1_500)), video_part(damaged(film(600, size=HD, gop=600))))
+    prepared = edges({"fps": 2}, limits=limits, budget=budget).prepare(CHAT_PATH, body)
+    assert prepared.report
+    (made,) = prepared.report.pictures
+    sent = opened(decoded(content(prepared.body)[1]["image_url"]["url"]))
+    assert sent.size == made.size_after
+    assert prepared.report.tokens <= 1_500
+
+
+def damaged(data: bytes) -> bytes:
+    """From the middle on."""
+    broken = bytearray(data)
+    start = broken.index(b"mdat") + 4
+    length = int.from_bytes(broken[start - 8 : start - 4], "big")
+    for at in range(start + length // 2, start + length - 16, 97):
+        broken[at] ^= 0x55
+    return bytes(broken)
+
+
+@pytest.mark.parametrize("seconds", [80_000, 10_000_000])
+def test_times_beyond_all_measure_are_refused(seconds: int, edges: Maker) -> None:
+    data = film(4, times=[0, 1_000, 2_000, seconds * 1_000], container="matroska")
+    with pytest.raises(EdgeError, match="the video has"):
+        edges().prepare(CHAT_PATH, asked(video_part(data)))
+
+
+@pytest.mark.parametrize("seconds", [30, 3_600, 35_990])
+def test_a_frame_of_hours_has_the_rate_that_readers_find(seconds: int, edges: Maker) -> None:
+    video = edges().video(film(2, times=[0, seconds * 1_000], container="matroska"), "standard", QWEN)
+    with opened_by_opencv(video.data) as capture:
+        assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(video.fps, rel=1e-3)
+
+
+@contextmanager
+def opened_by_opencv(data: bytes) -> Iterator[Any]:
+    file = BytesIO(data)
+    library: Any = cv2  # whose stubs know no BytesIO
+    capture = library.VideoCapture(file, cv2.CAP_FFMPEG, [])
+    yield capture
+    capture.release()
+
+
+def test_what_cannot_be_read_from_the_start_that_is_asked_for_is_said(edges: Maker) -> None:
+    body = asked(video_part(damaged(film(600, size=HD, gop=600))))
+    with pytest.raises(EdgeError, match="nothing of it can be from 19 s on"):
+        edges({"start_s": 19.0}).prepare(CHAT_PATH, body)
+
+
+@pytest.mark.parametrize("shape", [Size(1_920, 1_080), Size(1_080, 1_920), Size(1_000, 1_000)])
+def test_a_shipped_profile_fits_the_shipped_limits(shape: Size, edges: Maker) -> None:
+    data = film(2_000, size=Size(shape.width // 10, shape.height // 10), fps=10)
+    edge = edges(limits=Limits(max_video_pixels=1 << 30))
+    for name in edge.settings.profiles:
+        planned = edge.plan_video(data, name, QWEN)
+        assert planned.tokens <= Limits().max_image_tokens
+        large = planned.counting(lookup(QWEN)).image(Size(560, 336) if name == "video" else Size(504, 504))
+        assert large <= Limits().max_image_tokens
+
+
+def test_av1_is_never_kept_for_servers_cannot_read_it(edges: Maker) -> None:
+    data = film(4, size=Size(504, 280), fps=1, codec="libsvtav1")
+    report = edges().prepare(CHAT_PATH, asked(video_part(data))).report
+    assert report
+    assert (report.videos[0].action, report.videos[0].codec) == ("sampled", "AV01")
 
 
 def test_where_one_medium_may_stand_no_frames_can(edges: Maker) -> None:

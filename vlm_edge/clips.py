@@ -14,7 +14,7 @@ from vlm_edge.layout import Layout, layout
 from vlm_edge.media.mp4 import rate
 from vlm_edge.media.profile import Profile
 from vlm_edge.media.sampling import Loader, Sample
-from vlm_edge.media.video import Clip
+from vlm_edge.media.video import LACKING, Clip
 from vlm_edge.tokens.clips import ClipRule, takes_videos
 from vlm_edge.tokens.rule import Rule
 
@@ -23,17 +23,17 @@ Form = Literal["video", "jpeg_frames", "frames"]
 # How vLLM chooses frames, by the class of a model's video processor (vllm/multimodal/video.py, 0.32): its own loader
 # for some families, and for all others 32 at most.
 QWEN = Loader(max_frames=768, fps=2.0, min_frames=4, step=2)
-GLM = Loader(max_frames=600, fps=1.0, step=2)
+GLM_4_1V = Loader(max_frames=600, fps=2.0, step=2)
+GLM_4_6V = Loader(max_frames=600, fps=1.0, step=2)
 LOADERS = {
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"), QWEN),
-    **dict.fromkeys(("glm4_1v", "glm4_6v"), GLM),
+    "glm4_1v": GLM_4_1V,
+    "glm4_6v": GLM_4_6V,
 }
 DEFAULT = Loader()
 # A list of JPEGs is taken as it is, up to so many, at one frame a second (`--media-io-kwargs` tells otherwise).
 LISTED = 32
 LISTED_FPS = 1.0
-# Pictures are all taken, one by one.
-APART = Loader(max_frames=1 << 20)
 
 
 class ClipPlan(msgspec.Struct, frozen=True):
@@ -77,10 +77,10 @@ def form_of(profile: Profile, rule: Rule) -> Form:
     return form
 
 
-def loader_of(form: Form, family: str) -> Loader:
-    """What the server will do with the frames."""
+def loader_of(form: Form, family: str, max_pictures: int) -> Loader:
+    """What the server will do with the frames; as pictures it takes them all, as many as may be sent."""
     if form == "frames":
-        return APART
+        return Loader(max_frames=max_pictures)
     own = LOADERS.get(family, DEFAULT)
     return own if form == "video" else Loader(max_frames=min(LISTED, own.max_frames), step=own.step)
 
@@ -116,7 +116,7 @@ def is_within(clip: Clip, found: Layout, loader: Loader) -> bool:
     keeps them all."""
     every = [instant.frame for instant in clip.sample.instants] == list(range(clip.frames))
     slow = loader.fps is None or clip.declared_fps <= loader.fps or clip.frames <= loader.min_frames
-    video = clip.media_type.startswith("video/")
+    video = clip.media_type.startswith("video/") and clip.codec not in LACKING
     return video and clip.plain and every and slow and found.size == found.canvas == clip.size
 
 

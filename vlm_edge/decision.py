@@ -110,7 +110,7 @@ class Decision(msgspec.Struct, frozen=True):
             return prompts(self.path, self.body.value)
         cuts = [Cut([_STUB.string or b""] * clip.frames, "", 0) for clip in self.plan.clips]
         stubs = _strings(self, [_STUB] * len(self.plan.pictures), cuts)
-        return prompts(self.path, Body.read(self.body.splice({**self.edits, **stubs}), _MUCH).value)
+        return prompts(self.path, Body.read(self.body.splice({**_edits(self), **stubs}), _MUCH).value)
 
     @property
     def stands_alone(self) -> bool:
@@ -168,7 +168,7 @@ def job(work: partial[T], planned: PicturePlan) -> Job[T]:
 
 def write(decision: Decision, encoded: Sequence[Encoded], cuts: Sequence[Cut], prepare_s: float) -> Prepared:
     """The new body, and what was done."""
-    strings = {**decision.edits, **_strings(decision, encoded, cuts)}
+    strings = {**_edits(decision), **_strings(decision, encoded, cuts)}
     raw = decision.body.raw
     body = decision.body.splice(strings) if strings else raw
     report = Report.of(
@@ -186,6 +186,19 @@ def write(decision: Decision, encoded: Sequence[Encoded], cuts: Sequence[Cut], p
         prepare_s=prepare_s,
     )
     return Prepared(body, report)
+
+
+def _edits(decision: Decision) -> Mapping[Place, bytes]:
+    """Those of the policies, but for parts that are written anew."""
+    films = zip(decision.films, decision.plan.clips, strict=True)
+    wholes = [film.whole for film, clip in films if film.whole and film.takes_whole_part(clip)]
+    if not wholes:
+        return decision.edits
+    return {
+        place: text
+        for place, text in decision.edits.items()
+        if not any(whole.start <= place.start and place.stop <= whole.stop for whole in wholes)
+    }
 
 
 def _strings(decision: Decision, encoded: Sequence[Encoded], cuts: Sequence[Cut]) -> dict[Place, bytes]:

@@ -11,7 +11,7 @@ import msgspec
 
 from vlm_edge import choice, context
 from vlm_edge.checkpoint import Loaded
-from vlm_edge.clips import ClipPlan
+from vlm_edge.clips import ClipPlan, Form
 from vlm_edge.context import Question, Told
 from vlm_edge.decision import Decision, Found, Opened, Prepared, find, hidden_bytes, job, later, write
 from vlm_edge.drift import Drifts
@@ -131,6 +131,7 @@ class Edge:
         files = await self.fetch(found, headers)
         text_bytes = len(found.body.skeleton) + PLANNING * len(found.parts)
         opened = await self._aside(text_bytes, partial(self.open, found, headers, files))
+        text_bytes += PLANNING * len(opened.films) * self.settings.limits.max_images
         begin = time.perf_counter()
         pages = await _results_async(self.workers.submit(self._openings(opened)))
         clips = await _results_async(self.workers.submit(self._film_openings(opened)))
@@ -236,8 +237,8 @@ class Edge:
     async def carry_out(self, decision: Decision) -> Prepared:
         """The pixels, off the event loop, and the new body."""
         begin = time.perf_counter()
-        encoded = await _results_async(self.workers.submit(decision.jobs))
         decision, cuts = await self._carry_out_films(decision) if decision.films else (decision, ())
+        encoded = await _results_async(self.workers.submit(decision.jobs))
         return write(decision, encoded, cuts, time.perf_counter() - begin)
 
     async def _carry_out_films(self, decision: Decision) -> tuple[Decision, Sequence[Cut]]:
@@ -248,12 +249,11 @@ class Edge:
             ends = {number: cut for number, cut in enumerate(cuts) if isinstance(cut, float)}
             if not ends:
                 return decision, [cut for cut in cuts if isinstance(cut, Cut)]
-            jobs = [
-                self._films.opening(decision.films[number], profile, decision.model, end)
-                for number, end in ends.items()
-            ]
+            jobs = [self._opened_again(decision, number, profile, end) for number, end in ends.items()]
             clips = dict(zip(ends, await _results_async(self.workers.submit(jobs)), strict=True))
-            changed = msgspec.structs.replace(decision, plan=again(decision.plan, clips, profile, decision.model))
+            changed = msgspec.structs.replace(
+                decision, plan=again(decision.plan, clips, profile, decision.model, self.settings.limits)
+            )
             decision = await self._aside(LONG, partial(self.settle, changed))
             self.check(decision)
         with naming(decision.films[min(ends)].part.place):
@@ -271,9 +271,12 @@ class Edge:
         """One video file, prepared as in a request. The calling thread waits."""
         return self._films.make(data, self._profile(profile), self.models.get(model).model)
 
-    def plan_video(self, data: bytes, profile: str = "", model: str = "") -> ClipPlan:
-        """What `video` would do, without reading its frames."""
-        return self._films.plan(data, self._profile(profile), self.models.get(model).model)
+    def plan_video(self, data: bytes, profile: str = "", model: str = "", form: Form | None = None) -> ClipPlan:
+        """What `video` would do, in this form if one is given, without reading its frames."""
+        chosen = self._profile(profile)
+        if form:
+            chosen = msgspec.structs.replace(chosen, video=msgspec.structs.replace(chosen.video, form=form))
+        return self._films.plan(data, chosen, self.models.get(model).model)
 
     def make(self, data: bytes, planned: PicturePlan) -> Picture:
         """The second half of `picture` and `pages`."""
@@ -372,12 +375,16 @@ class Edge:
         media = [medium for medium in opened.media if _must_be_opened(medium.first, profile)]
         return [Job(medium.opening(profile.pages.max), is_risky_to_open(medium.first)) for medium in media]
 
+    def _opened_again(self, decision: Decision, number: int, profile: Profile, end_s: float) -> Job[Clip]:
+        most = decision.plan.clips[number].frames
+        return self._films.opening(decision.films[number], profile, decision.model, most, end_s)
+
     def _film_openings(self, opened: Opened) -> list[Job[Clip]]:
         """The work to choose the frames of videos."""
         if not opened.films:
             return []
         profile, model = self.settings.profiles[opened.profile], self.models.get(opened.found.model).model
-        return self._films.openings(opened.films, profile, model)
+        return self._films.openings(opened.films, profile, model, len(opened.media))
 
     def _plan(self, opened: Opened, pages: Sequence[Sequence[Probe]], clips: Sequence[Clip], model: Model) -> Plan:
         profile, found, subjects = self.settings.profiles[opened.profile], iter(pages), []

@@ -47,15 +47,18 @@ class Films:
     def limits(self) -> Limits:
         return self.settings.limits
 
-    def openings(self, films: Sequence[Footage], profile: Profile, model: Model) -> list[Job[Clip]]:
-        """The work to choose their frames. Raises the refusals of forms that cannot be."""
-        return [self.opening(film, profile, model) for film in films]
+    def openings(self, films: Sequence[Footage], profile: Profile, model: Model, pictures: int) -> list[Job[Clip]]:
+        """The work to choose their frames, beside so many pictures. Raises the refusals of forms that cannot be."""
+        each = max(1, (self.limits.max_images - pictures) // max(1, len(films)))
+        return [self.opening(film, profile, model, each) for film in films]
 
-    def opening(self, film: Footage, profile: Profile, model: Model, end_s: float | None = None) -> Job[Clip]:
-        """end_s: of what can be read of it, where that is known."""
+    def opening(
+        self, film: Footage, profile: Profile, model: Model, max_pictures: int, end_s: float | None = None
+    ) -> Job[Clip]:
+        """max_pictures: frames, where they are sent as such. end_s: of what can be read of it, where that is known."""
         with naming(film.part.place):
-            film.check_room(form_of(profile, model.rule))
-        return self._opening(film.payload, film.media_type, profile, model, film.part.place, end_s)
+            film.check_room(form_of(profile, model.rule), named=self.settings.uuid != "strip")
+        return self._opening(film.payload, film.media_type, profile, model, film.part.place, max_pictures, end_s)
 
     def to_plan(self, films: Sequence[Footage], clips: Sequence[Clip], profile: Profile, model: Model) -> list[Film]:
         pairs = zip(films, clips, strict=True)
@@ -80,7 +83,8 @@ class Films:
         if len(data) > self.limits.max_video_bytes:
             raise MediaTooLarge("bytes", len(data), self.limits.max_video_bytes, "video")
         file = File(bytes(data))
-        clip = self.workers.run(self._opening(file, kind_of(file), profile, model, "", end_s))
+        work = self._opening(file, kind_of(file), profile, model, "", self.limits.max_images, end_s)
+        clip = self.workers.run(work)
         film = Film("", clip, form_of(profile, model.rule))
         made: Plan = plan((), profile, model, self.limits, films=[film])
         if self.settings.budget.on_exceed == "fit":
@@ -89,9 +93,16 @@ class Films:
         return made.clips[0]
 
     def _opening(
-        self, payload: Payload | File, media_type: str, profile: Profile, model: Model, place: str, end_s: float | None
+        self,
+        payload: Payload | File,
+        media_type: str,
+        profile: Profile,
+        model: Model,
+        place: str,
+        max_pictures: int,
+        end_s: float | None,
     ) -> Job[Clip]:
-        loader = loader_of(form_of(profile, model.rule), model.family)
+        loader = loader_of(form_of(profile, model.rule), model.family, max_pictures)
         pixels = LOOKED_AT_PIXELS if profile.video.strategy == "motion" else 0
         most = self.limits.max_video_pixels
         work = partial(open_video, payload, media_type, profile.video, loader, most, place, end_s)

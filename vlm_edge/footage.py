@@ -7,7 +7,7 @@ import msgspec
 import orjson
 
 from vlm_edge.clips import ClipPlan, Form
-from vlm_edge.errors import CorruptMedia, MediaTooLarge, NoRoomForFrames, UnsupportedVideo, naming
+from vlm_edge.errors import CachedMediaRefused, CorruptMedia, MediaTooLarge, NoRoomForFrames, UnsupportedVideo, naming
 from vlm_edge.media import data_url, mp4, pyav, video
 from vlm_edge.media.data_url import File, Payload
 from vlm_edge.media.probe import media_type_of as picture_type_of
@@ -20,6 +20,9 @@ from vlm_edge.requests.part import MediaPart, picture_part
 
 # What is decoded of a video is many pixels, each quickly: these count as one of a slow picture.
 EASE = 8
+
+# Right behind a time: less than frames ever last.
+BEHIND_S = 2e-3
 
 # Pictures that move and that OpenCV reads as videos.
 ANIMATIONS = frozenset({"image/gif", "image/png"})
@@ -36,10 +39,16 @@ class Footage(msgspec.Struct, frozen=True):
     whole: Place | None
     anew: bool = False
 
-    def check_room(self, form: Form) -> None:
-        """Raises NoRoomForFrames."""
+    def check_room(self, form: Form, *, named: bool) -> None:
+        """Raises NoRoomForFrames where no pictures can stand; a name that is kept would be that of one of them."""
         if form == "frames" and self.whole is None:
             raise NoRoomForFrames
+        if form == "frames" and named and self.part.uuid is not None:
+            raise CachedMediaRefused("a uuid for a video that is sent as pictures; leave it out")
+
+    def takes_whole_part(self, planned: ClipPlan) -> bool:
+        """Whether all of its part is written anew."""
+        return planned.form == "frames" or self.anew
 
     def opening(self, sampling: Sampling, loader: Loader, max_pixels: int, end_s: float | None) -> "partial[Clip]":
         """The work to choose its frames, for a worker. end_s: of what can be read, where that is known."""
@@ -144,8 +153,13 @@ def open_video(
 
 
 def _up_to(sampling: Sampling, end_s: float | None) -> Sampling:
-    """With an end right behind the frame that is shown at `end_s`."""
-    return sampling if end_s is None else msgspec.structs.replace(sampling, end_s=max(end_s, sampling.start_s) + 2e-3)
+    """With an end right behind the frame that is shown at `end_s`. Raises CorruptMedia where that is before the
+    start."""
+    if end_s is None:
+        return sampling
+    if end_s < sampling.start_s:
+        raise CorruptMedia(f"nothing of it can be from {sampling.start_s:g} s on", "video")
+    return msgspec.structs.replace(sampling, end_s=end_s + BEHIND_S)
 
 
 def prepare_video(payload: Payload | File, planned: ClipPlan, profile: Profile) -> Cut | float:

@@ -152,7 +152,7 @@ def plan(
                         film.form,
                         profile,
                         model.rule,
-                        loader_of(film.form, model.family),
+                        loader_of(film.form, model.family, limits.max_images),
                         film.prompt,
                     )
                 )
@@ -161,14 +161,14 @@ def plan(
     return _counted(planned, model.rule)
 
 
-def again(planned: Plan, clips: Mapping[int, Clip], profile: Profile, model: Model) -> Plan:
+def again(planned: Plan, clips: Mapping[int, Clip], profile: Profile, model: Model, limits: Limits) -> Plan:
     """The plan with other frames of some of its videos."""
     rule = model.rule
     made = list(planned.clips)
     for number, clip in clips.items():
         before = made[number]
         with naming(before.place):
-            loader = loader_of(before.form, model.family)
+            loader = loader_of(before.form, model.family, limits.max_images)
             made[number] = plan_clip(before.place, clip, before.form, profile, rule, loader, before.prompt)
     return _counted(msgspec.structs.replace(planned, clips=made), rule)
 
@@ -269,16 +269,19 @@ def _smaller_picture(picture: PicturePlan, found: Layout, profile: Profile, rule
 
 
 def check_number(planned: Plan, limits: Limits, passed: Sequence[int | None] = ()) -> None:
-    """Raises TooManyImages where, with all pages, a prompt or the request holds too many pictures."""
-    pictures = planned.pictures
+    """Raises TooManyImages where, with all pages and frames that are pictures, a prompt or the request holds too many;
+    and TooManyVideos."""
+    pictures = [item for item in planned.items if isinstance(item, PicturePlan) or _is_apart(item)]
     for prompt, numbers in _seen(pictures):
-        found = len(numbers) + sum(one in (prompt, None) for one in passed)
+        sent = sum(len(_sizes(pictures[number])) for number in numbers)
+        found = sent + sum(one in (prompt, None) for one in passed)
         if found > limits.max_images:
             with naming(pictures[numbers[-1]].place):
                 raise TooManyImages(found, limits.max_images)
-    if pictures and len(pictures) + len(passed) > limits.max_total_images:
+    total = sum(len(_sizes(item)) for item in pictures) + len(passed)
+    if pictures and total > limits.max_total_images:
         with naming(pictures[-1].place):
-            raise TooManyImages(len(pictures) + len(passed), limits.max_total_images, "request")
+            raise TooManyImages(total, limits.max_total_images, "request")
     if len(planned.clips) > limits.max_videos:
         with naming(planned.clips[-1].place):
             raise TooManyVideos(len(planned.clips), limits.max_videos)

@@ -176,6 +176,7 @@ def test_an_estimate_tells_the_cost_before_and_after(url: str, backend: Recorder
                 "fitted": False,
             }
         ],
+        "videos": [],
         "left_out": 0,
         "verdict": "accept",
         "error": None,

@@ -100,11 +100,11 @@ def test_a_still_passage_is_one_frame_and_motion_is_all_of_them() -> None:
     at = looked_at(regular(300, 30), Sampling(moving_fps=2))
     assert at == pytest.approx([number / 2 for number in range(20)])
     differences = [255.0, *[0.0] * 9, *[MOVES + 1] * 5, *[0.0] * 5]
-    assert by_motion(at, differences, Sampling(), EVERY) == [0.0, *at[10:15]]
-    assert by_motion(at, differences, Sampling(), QWEN) == [0.0, *at[10:15]]
-    assert by_motion(at, [255.0, *[0.0] * 19], Sampling(), EVERY) == [0.0]
-    assert by_motion(at, [255.0, *[0.0] * 19], Sampling(), QWEN) == [0.0, at[-1]]
-    assert len(by_motion(at, [255.0] * 20, Sampling(max_frames=7, min_frames=1), QWEN)) == 6
+    assert by_motion(at, differences, 10.0, Sampling(), EVERY) == [0.0, *at[10:15]]
+    assert by_motion(at, differences, 10.0, Sampling(), QWEN) == [0.0, *at[10:15]]
+    assert by_motion(at, [255.0, *[0.0] * 19], 10.0, Sampling(), EVERY) == [0.0]
+    assert by_motion(at, [255.0, *[0.0] * 19], 10.0, Sampling(), QWEN) == [0.0, at[-1]]
+    assert len(by_motion(at, [255.0] * 20, 10.0, Sampling(max_frames=7, min_frames=1), QWEN)) == 6
 
 
 def test_motion_in_a_long_video_is_looked_for_in_bounded_time() -> None:

@@ -77,6 +77,20 @@ def test_seeking_finds_the_same_frames_as_reading_on() -> None:
     assert frames_to_read(clip) <= frames_to_read(msgspec.structs.replace(clip, sought=False))
 
 
+@pytest.mark.parametrize("codec", ["mpeg4", "libx264"])
+def test_a_stream_without_an_index_is_read_on(codec: str) -> None:
+    """Sent into the middle of it, reading would begin amid frames that do not stand for themselves."""
+    data = film(900, container="mpegts", codec=codec, gop=60)
+    clip = opened(data, fps=0.5, min_frames=1)
+    assert not clip.sought
+    assert numbers(data, clip) == list(range(0, 900, 60))
+
+
+def test_avi_tells_no_times_so_its_frames_are_counted() -> None:
+    data = film(240, container="avi", codec="libx264", gop=48)
+    assert numbers(data, opened(data, fps=1, min_frames=1)) == list(range(0, 240, 30))
+
+
 def test_only_what_is_in_the_window_is_looked_at() -> None:
     data = film(300)
     clip = opened(data, fps=2, min_frames=1, start_s=4.0, end_s=6.0)

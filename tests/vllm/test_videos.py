@@ -14,7 +14,7 @@ from tests.vllm.client import Client
 from tests.vllm.conftest import Ask, Job
 from tests.vllm.service import MAX_IMAGES, MODEL
 from vlm_edge import Edge, Settings, Size
-from vlm_edge.clips import DEFAULT, GLM, QWEN, plan_clip
+from vlm_edge.clips import DEFAULT, GLM_4_1V, GLM_4_6V, QWEN, plan_clip
 from vlm_edge.media.profile import Profile, Sampling
 from vlm_edge.media.sampling import Loader, choose
 from vlm_edge.media.video import Clip
@@ -24,7 +24,7 @@ CLIPS = 30
 SIZES = (Size(96, 64), Size(160, 120), Size(64, 128), Size(320, 96))
 RATES = (10, 24, 25, 30)
 
-LOADERS = {"qwen2_vl": QWEN, "qwen3_vl": QWEN, "opencv_dynamic": GLM, "glm46v": GLM, "opencv": DEFAULT}
+LOADERS = {"qwen2_vl": QWEN, "qwen3_vl": QWEN, "opencv_dynamic": GLM_4_1V, "glm46v": GLM_4_6V, "opencv": DEFAULT}
 
 
 def clips() -> list[bytes]:

@@ -53,17 +53,10 @@ def command(
 
 def _cost(edge: Edge, data: bytes, profile: str, model: str, form: Form) -> int | None:
     """None where the model does not take it, or it costs too much."""
-    name = profile or edge.settings.default_profile
-    chosen = edge.settings.profiles[name]
-    other = msgspec.structs.replace(chosen, video=msgspec.structs.replace(chosen.video, form=form))
-    changed = msgspec.structs.replace(edge.settings, profiles={**edge.settings.profiles, name: other})
-    trial = Edge(changed)
     try:
-        return trial.plan_video(data, name, model).tokens
+        return edge.plan_video(data, profile, model, form).tokens
     except EdgeError:
         return None
-    finally:
-        trial.close()
 
 
 def _print(made: Video, names: list[str], costs: dict[Form, int | None], *, as_json: bool) -> None:

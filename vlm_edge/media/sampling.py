@@ -87,12 +87,15 @@ def length_s(times_s: Sequence[float]) -> float:
 
 def count_of(available: int, length: float, sampling: Sampling, loader: Loader) -> int:
     """How many frames to take of so many, which take so many seconds."""
-    most = min(sampling.max_frames, loader.max_frames, available)
-    if loader.fps is not None:
-        most = min(most, max(loader.min_frames, int(length * loader.fps + EPSILON_S)))
+    most = min(sampling.max_frames, loader.max_frames, available, _at_rate(length, loader))
     wanted = min(max(round(length * sampling.fps), sampling.min_frames), most)
     up = -(-wanted // loader.step) * loader.step
     return max(loader.step, up if up <= most else most // loader.step * loader.step)
+
+
+def _at_rate(length: float, loader: Loader) -> int:
+    """The most frames that the server keeps of so many seconds."""
+    return loader.max_frames if loader.fps is None else max(loader.min_frames, int(length * loader.fps + EPSILON_S))
 
 
 # By motion
@@ -107,12 +110,13 @@ def looked_at(times_s: Sequence[float], sampling: Sampling) -> Sequence[float]:
 
 
 def by_motion(
-    at_s: Sequence[float], differences: Sequence[float], sampling: Sampling, loader: Loader
+    at_s: Sequence[float], differences: Sequence[float], length: float, sampling: Sampling, loader: Loader
 ) -> Sequence[float]:
     """Of these instants those to take: each where something has moved since the one before, `differences` being how
     much, and one of each still passage; as many as are allowed, evenly spread among them."""
     lively = [at for at, difference in zip(at_s, differences, strict=True) if difference > MOVES]
-    most = max(loader.step, min(sampling.max_frames, loader.max_frames) // loader.step * loader.step)
+    allowed = min(sampling.max_frames, loader.max_frames, _at_rate(length, loader))
+    most = max(loader.step, allowed // loader.step * loader.step)
     taken = lively or list(at_s[:1])
     if len(taken) > most:
         taken = [taken[number * len(taken) // most] for number in range(most)]

@@ -55,10 +55,23 @@ TRACKS = (
 
 # Codecs that OpenCV's wheels open and cannot read.
 LACKING = frozenset({"AV01", "av01"})
+# Some of those that they do read.
+READ = frozenset("h264 avc1 hevc hvc1 hev1 VP80 VP90 MJPG FMP4 mp4v".split())
 
 OPEN_TIMEOUT_MS = READ_TIMEOUT_MS = 10_000
 MAX_PACKETS = 2_000_000
 
+
+# Containers with an index of the frames that reading may begin with; in others it may begin amid others.
+SOUGHT = frozenset({"video/mp4", "video/quicktime", "video/webm", "video/x-matroska"})
+# One whose packets do not tell in which order frames are shown: these are counted instead.
+COUNTED = "video/x-msvideo"
+
+# Longer ones are refused: of two frames that share more, OpenCV reads another rate than the one that is written.
+MAX_SECONDS = 20 * 3_600
+
+# Of a decoder: each holds frames of its own.
+THREADS = 4
 
 # Frames that lie so much of one off the even rate are not evenly timed.
 UNEVEN = 0.1
@@ -132,6 +145,8 @@ def open_clip(data: bytes, media_type: str, sampling: Sampling, loader: Loader, 
     if not times:
         raise CorruptMedia("it has no frames", "video")
     first, stop = window(times, sampling)
+    if times[-1] - times[0] > MAX_SECONDS:
+        raise MediaTooLarge("seconds", round(times[-1] - times[0]), MAX_SECONDS, "video")
     square, turned = _square(stored, shape), _turned(data)
     clip = Clip(
         media_type=media_type,
@@ -142,7 +157,7 @@ def open_clip(data: bytes, media_type: str, sampling: Sampling, loader: Loader, 
         frames=stop - first,
         seconds=length_s(times[first:stop]),
         sample=choose(times, keys, sampling, loader),
-        sought=abs(declared - len(times)) <= SEEK_BACK,
+        sought=media_type in SOUGHT and codec not in LACKING and abs(declared - len(times)) <= SEEK_BACK,
         declared_fps=declared_fps,
     )
     even = all(abs(shown * declared_fps - number) < UNEVEN for number, shown in enumerate(times))
@@ -151,7 +166,8 @@ def open_clip(data: bytes, media_type: str, sampling: Sampling, loader: Loader, 
     if sampling.strategy == "uniform" or codec in LACKING:
         return clip
     looked = sample(times, keys, looked_at(times, sampling), clip.seconds)
-    taken = by_motion([one.at_s for one in looked.instants], _differences(data, clip, looked), sampling, loader)
+    differences = _differences(data, clip, looked)
+    taken = by_motion([one.at_s for one in looked.instants], differences, clip.seconds, sampling, loader)
     return msgspec.structs.replace(clip, sample=sample(times, keys, taken, clip.seconds))
 
 
@@ -238,7 +254,10 @@ class _Reader:
         """The frame of an instant; where it was lost, the next one."""
         if self._sought and instant.key > max(self.index, 0) and not self._goes_to(instant):
             self._begin_again()
-        while self.shown_s < instant.shown_s - _EPSILON_S:
+        counted = instant.frame - self.index if self.clip.media_type == COUNTED else 0
+        for _ in range(counted):
+            self._grab()
+        while not counted and self.shown_s < instant.shown_s - _EPSILON_S:
             self._grab()
         self.index = instant.frame
         read, picture = self._capture.retrieve()
@@ -257,6 +276,8 @@ class _Reader:
 
     def _grab(self) -> None:
         if not self._capture.grab():
+            if self.shown_s < 0 and self.clip.codec in READ:
+                raise CorruptMedia("none of its frames can be", "video")
             if self.shown_s < 0:
                 raise UnsupportedVideo(f"a video of codec {self.clip.codec!r}, for which there is no decoder here")
             raise EndsEarly(self.shown_s)
@@ -334,7 +355,7 @@ def _capture(data: bytes, *, packets: bool = False) -> Iterator[Any]:
     """A file opened from memory, which must be held as long as it is read."""
     cv2, file = _cv2(), BytesIO(data)
     options = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
-    options += [cv2.CAP_PROP_FORMAT, -1] if packets else []
+    options += [cv2.CAP_PROP_FORMAT, -1] if packets else [cv2.CAP_PROP_N_THREADS, THREADS]
     with _closed_protocols():
         capture = cv2.VideoCapture(file, cv2.CAP_FFMPEG, options)
     try:
