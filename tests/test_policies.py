@@ -172,7 +172,7 @@ def test_sounds_in_data_urls_pass() -> None:
     [
         ("data:video/mp4;base64,AAAA", {}, 1),
         ("data:video/mp4;base64,AAAA", {"videos": "pass"}, 0),
-        ("data:video/jpeg;base64,AAAA,AAAA", {}, 0),  # frames that have been taken already
+        ("data:video/jpeg;base64,AAAA,AAAA", {}, 1),
     ],
 )
 def test_videos_in_data_urls_are_prepared_unless_they_are_to_pass(

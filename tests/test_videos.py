@@ -1,7 +1,7 @@
 """Videos in requests: planned, sent and told of as the profile has it."""
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.media.films import SMALL, film, number_of, picture
-from tests.samples import CHAT_PATH, chat, data_url, image_part, jpeg, opened, text_part
+from tests.samples import CHAT_PATH, chat, data_url, image_part, jpeg, opened, png, text_part
 from tests.servers import served
 from vlm_edge import Edge, EdgeError, Settings, Size
 from vlm_edge.budget import BudgetSettings
@@ -138,6 +138,27 @@ def test_a_list_of_jpegs(edges: Maker) -> None:
     assert head == "data:video/jpeg;base64"
     assert len(files) == 32
     assert {opened(b64decode(file)).size for file in files} == {(84, 56)}
+
+
+@pytest.mark.parametrize("number", [1, 2, 10, 40])
+def test_a_clients_own_list_of_frames_is_a_video_of_one_a_second(number: int, edges: Maker) -> None:
+    files = [picture(index, HD) for index in range(number)]
+    url = "data:video/jpeg;base64," + ",".join(b64encode(file).decode() for file in files)
+    prepared = edges().prepare(CHAT_PATH, asked({"type": "video_url", "video_url": {"url": url}}))
+    assert prepared.report
+    (report,) = prepared.report.videos
+    assert (report.frames_before, report.size_before, report.fps_after) == (number, HD, 1.0)
+    expected = list(range(number)) * (2 if number == 1 else 1)  # pairs
+    assert numbers_in(decoded(content(prepared.body)[1]["video_url"]["url"])) == expected
+
+
+@pytest.mark.parametrize("others", [[picture(1, SMALL)], [png(640, 360)], [b"hello"], [b""]])
+def test_a_list_of_what_are_no_frames_is_refused(others: list[bytes], edges: Maker) -> None:
+    files = [picture(0, HD), *others]
+    url = "data:video/jpeg;base64," + ",".join(b64encode(file).decode() for file in files)
+    with pytest.raises(EdgeError) as caught:
+        edges().prepare(CHAT_PATH, asked({"type": "video_url", "video_url": {"url": url}}))
+    assert (caught.value.status, caught.value.param) == (400, "messages[0].content[1]")
 
 
 def test_a_model_that_counts_no_videos_gets_pictures(edges: Maker) -> None:

@@ -7,10 +7,10 @@ import msgspec
 
 from vlm_edge.clips import ClipPlan, form_of, loader_of
 from vlm_edge.errors import CorruptMedia, MediaTooLarge, naming
-from vlm_edge.footage import Footage, cut_of, kind_of, open_video, pixels_to_decode, read_frames
+from vlm_edge.footage import Footage, Source, cut_of, kind_of, open_video, pixels_to_decode, read_frames
 from vlm_edge.geometry import Size
 from vlm_edge.media import mp4
-from vlm_edge.media.data_url import File, Payload
+from vlm_edge.media.data_url import File
 from vlm_edge.media.profile import Profile
 from vlm_edge.media.video import Clip
 from vlm_edge.pictures import Limits
@@ -94,7 +94,7 @@ class Films:
 
     def _opening(
         self,
-        payload: Payload | File,
+        payload: Source,
         media_type: str,
         profile: Profile,
         model: Model,

@@ -6,13 +6,15 @@ from functools import partial
 import msgspec
 import orjson
 
-from vlm_edge.clips import ClipPlan, Form
+from vlm_edge.clips import LISTED_FPS, ClipPlan, Form
 from vlm_edge.errors import CachedMediaRefused, CorruptMedia, MediaTooLarge, NoRoomForFrames, UnsupportedVideo, naming
 from vlm_edge.media import data_url, mp4, pyav, video
 from vlm_edge.media.data_url import File, Payload
 from vlm_edge.media.probe import media_type_of as picture_type_of
+from vlm_edge.media.probe import probe
 from vlm_edge.media.profile import Profile, Sampling
 from vlm_edge.media.sampling import Loader
+from vlm_edge.media.source import Bytes
 from vlm_edge.media.video import Clip
 from vlm_edge.medium import Medium
 from vlm_edge.requests.body import Body, Place
@@ -21,6 +23,10 @@ from vlm_edge.requests.part import MediaPart, picture_part
 # What is decoded of a video is many pixels, each quickly: these count as one of a slow picture.
 EASE = 8
 
+# How a list of frames begins, and how many may be in it.
+LIST = "data:video/jpeg;"
+MAX_LISTED = 4_096
+
 # Right behind a time: less than frames ever last.
 BEHIND_S = 2e-3
 
@@ -28,12 +34,38 @@ BEHIND_S = 2e-3
 ANIMATIONS = frozenset({"image/gif", "image/png"})
 
 
+class FrameList(msgspec.Struct, frozen=True):
+    """A client's own frames, `data:video/jpeg;base64,<one>,<another>`, as the video that servers make of them: one a
+    second (vllm/multimodal/media/video.py)."""
+
+    frames: Sequence[Payload]
+
+    @property
+    def size(self) -> int:
+        return sum(frame.size for frame in self.frames)
+
+    def decode(self) -> bytes:
+        """Raises UnsupportedVideo for frames that are no JPEGs of one size."""
+        files = [frame.decode() for frame in self.frames]
+        found = {(one.media_type, one.size) for one in (probe(Bytes(file)) for file in files)}
+        if len(found) > 1 or "image/jpeg" not in {media_type for media_type, _ in found}:
+            raise UnsupportedVideo("a list of frames that are not JPEGs of one size")
+        ((_, size),) = found
+        return mp4.pack(files, size, LISTED_FPS)
+
+    def canonical(self, media_type: str, data: bytes) -> bool:
+        return False
+
+
+Source = Payload | File | FrameList
+
+
 class Footage(msgspec.Struct, frozen=True):
     """place: of the string that holds the data. whole: of the part, where others may take its place. anew: it came as a
     picture, and a part of its own is written for it."""
 
     part: MediaPart
-    payload: Payload | File
+    payload: Source
     media_type: str
     place: Place
     whole: Place | None
@@ -95,12 +127,23 @@ def open_footage(body: Body, parts: Sequence[MediaPart], max_bytes: int) -> Sequ
     for part in parts:
         with naming(part.place):
             cut = places[part.source].cut
-            payload = data_url.parse(part.url or "", body.payload(cut) if cut else None)
+            payload = _payload(part.url or "", body.payload(cut) if cut else None)
             if payload.size > max_bytes:
                 raise MediaTooLarge("bytes", payload.size, max_bytes, "video")
             whole = wholes[part.part] if part.context.picture else None
-            found.append(Footage(part, payload, kind_of(payload), places[part.source], whole))
+            kind = mp4.MEDIA_TYPE if isinstance(payload, FrameList) else kind_of(payload)
+            found.append(Footage(part, payload, kind, places[part.source], whole))
     return found
+
+
+def _payload(url: str, text: bytes | memoryview | None) -> Payload | FrameList:
+    head, _, rest = url.partition(",")
+    if head.lstrip()[: len(LIST)].lower() != LIST:
+        return data_url.parse(url, text)
+    pieces = bytes(text).split(b",") if text is not None else rest.encode("ascii", "replace").split(b",")
+    if len(pieces) > MAX_LISTED:
+        raise MediaTooLarge("frames", len(pieces), MAX_LISTED, "video")
+    return FrameList([data_url.parse(f"{head},", piece) for piece in pieces])
 
 
 def footage_of(body: Body, media: Sequence[Medium]) -> Sequence[Footage]:
@@ -131,7 +174,7 @@ def kind_of(file: Payload | File) -> str:
 
 
 def open_video(
-    payload: Payload | File,
+    payload: Source,
     media_type: str,
     sampling: Sampling,
     loader: Loader,
@@ -162,7 +205,7 @@ def _up_to(sampling: Sampling, end_s: float | None) -> Sampling:
     return msgspec.structs.replace(sampling, end_s=end_s + BEHIND_S)
 
 
-def prepare_video(payload: Payload | File, planned: ClipPlan, profile: Profile) -> Cut | float:
+def prepare_video(payload: Source, planned: ClipPlan, profile: Profile) -> Cut | float:
     """A worker's job: frames → files → base64. Where the video ends early, the time of its last frame instead."""
     files = read_frames(payload, planned, profile)
     if isinstance(files, float):
@@ -170,7 +213,7 @@ def prepare_video(payload: Payload | File, planned: ClipPlan, profile: Profile) 
     return _as_it_came(payload, planned) if planned.kept else cut_of(files, planned)
 
 
-def read_frames(payload: Payload | File, planned: ClipPlan, profile: Profile) -> Sequence[bytes] | float:
+def read_frames(payload: Source, planned: ClipPlan, profile: Profile) -> Sequence[bytes] | float:
     """A worker's job: the frames as JPEG files; or the time of the last one, where the video ends early."""
     with naming(planned.place):
         try:
@@ -179,7 +222,7 @@ def read_frames(payload: Payload | File, planned: ClipPlan, profile: Profile) ->
             return early.end_s
 
 
-def _as_it_came(payload: Payload | File, planned: ClipPlan) -> Cut:
+def _as_it_came(payload: Source, planned: ClipPlan) -> Cut:
     """Every frame of it has been read."""
     data, media_type = payload.decode(), planned.clip.media_type
     whole = [] if payload.canonical(media_type, data) else [b'"%s"' % data_url.build(media_type, data)]

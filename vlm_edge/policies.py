@@ -151,7 +151,7 @@ def _road_of(part: MediaPart, policies: Policies) -> Road:
 
 
 def _road_of_data(part: MediaPart, policies: Policies) -> Road:
-    video = part.modality == "video" and policies.videos == "prepare" and not _is_list(part)
+    video = part.modality == "video" and policies.videos == "prepare"
     ours: Road = "prepare" if video or part.modality == "image" else "pass"
     if part.url is None:
         return "pass"  # vLLM knows what is missing
@@ -167,11 +167,6 @@ def _road_of_data(part: MediaPart, policies: Policies) -> Road:
     if policies.remote == "pass" and part.document:
         raise RemoteMediaRefused("a remote document, which the server behind cannot read")
     return "fetch" if policies.remote == "fetch" else "pass"
-
-
-def _is_list(part: MediaPart) -> bool:
-    """Of frames, already taken."""
-    return (part.url or "").lstrip()[:16].lower() == "data:video/jpeg;"
 
 
 def _renamed(part: MediaPart, policies: Policies, tenant: str) -> Sequence[Edit]:

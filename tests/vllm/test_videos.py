@@ -1,5 +1,6 @@
 """Videos: what is predicted of them is what vLLM counts, and every frame that is sent is one that it keeps."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.media.films import film
+from tests.media.films import film, picture
 from tests.samples import CHAT_PATH, chat, data_url, text_part
 from tests.vllm.client import Client
 from tests.vllm.conftest import Ask, Job
@@ -51,6 +52,21 @@ def test_what_is_predicted_of_a_video_is_what_it_costs(client: Client, edge: Edg
         assert report
         assert report.text_exact
         assert answer.usage["prompt_tokens"] == report.tokens + (report.text_tokens or 0)
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 40])
+def test_a_clients_own_list_of_frames_costs_what_is_predicted(number: int, client: Client, edge: Edge) -> None:
+    """Servers keep 32 of a list; of the video that is made of it all."""
+    frames = [b64encode(picture(index, Size(160, 120))).decode() for index in range(number)]
+    part = {"type": "video_url", "video_url": {"url": "data:video/jpeg;base64," + ",".join(frames)}}
+    body = chat(text_part("hi"), part, model=MODEL, max_tokens=1)
+    answer = client.post(body)
+    assert answer.response.status_code == 200, answer.response.text
+    report = edge.prepare(CHAT_PATH, body).report
+    assert report
+    assert report.videos[0].frames_after == max(2, number // 2 * 2)
+    assert answer.multimodal_tokens == {"video": answer.announced_tokens} == {"video": report.tokens}
+    assert answer.usage["prompt_tokens"] == report.tokens + (report.text_tokens or 0)
 
 
 @pytest.fixture(scope="module")
