@@ -4,7 +4,7 @@ Clips: the plan of a video: which form it is sent in, how large its frames are, 
 Pure, on what is known of the file: which frames are taken has been told by their times.
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -85,10 +85,18 @@ def loader_of(form: Form, family: str, max_pictures: int) -> Loader:
     return own if form == "video" else Loader(max_frames=min(LISTED, own.max_frames), step=own.step)
 
 
-def plan_clip(
-    place: str, clip: Clip, form: Form, profile: Profile, rule: Rule, loader: Loader, prompt: int | None = 0
-) -> ClipPlan:
+class Film(NamedTuple):
+    """A video to plan: where it stands, what is known of it, and the form that it is sent in."""
+
+    place: str
+    clip: Clip
+    form: Form
+    prompt: int | None = 0
+
+
+def plan_clip(film: Film, profile: Profile, rule: Rule, loader: Loader) -> ClipPlan:
     """Raises the refusals of sizes and budgets."""
+    place, clip, form, prompt = film
     fps = _fps(clip.sample, form, loader)
     counting = clip_rule(rule, len(clip.sample.instants), fps, form)
     found = layout(clip.size, of_frames(profile), counting)

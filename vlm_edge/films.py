@@ -5,7 +5,7 @@ from functools import partial
 
 import msgspec
 
-from vlm_edge.clips import ClipPlan, form_of, loader_of
+from vlm_edge.clips import ClipPlan, Film, form_of, loader_of
 from vlm_edge.errors import CorruptMedia, MediaTooLarge, naming
 from vlm_edge.footage import Footage, Source, cut_of, kind_of, open_video, pixels_to_decode, read_frames
 from vlm_edge.geometry import Size
@@ -14,7 +14,7 @@ from vlm_edge.media.data_url import File
 from vlm_edge.media.profile import Profile
 from vlm_edge.media.video import Clip
 from vlm_edge.pictures import Limits
-from vlm_edge.plan import Film, Model, Plan, check_budget, fitted, plan
+from vlm_edge.plan import Model, Plan, check_budget, fitted, plan
 from vlm_edge.report import VideoReport
 from vlm_edge.settings import Settings
 from vlm_edge.workers import Job, Workers

@@ -8,12 +8,12 @@ exact before the work is done.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from vlm_edge.budget import Room, Sized, fit
-from vlm_edge.clips import ClipPlan, Form, can_be_thinned, loader_of, of_frames, plan_clip, thinned
+from vlm_edge.clips import ClipPlan, Film, can_be_thinned, loader_of, of_frames, plan_clip, thinned
 from vlm_edge.errors import (
     ContextExceeded,
     TooManyImages,
@@ -114,15 +114,6 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(pages[0].probe.pages - len(pages) for pages in documents)
 
 
-class Film(NamedTuple):
-    """A video to plan: where it stands, and what is known of it."""
-
-    place: str
-    clip: Clip
-    form: Form
-    prompt: int | None = 0
-
-
 def plan(
     subjects: Sequence[Subject],
     profile: Profile,
@@ -145,17 +136,8 @@ def plan(
                 media.append(list(pages))
         for film in films:
             with naming(film.place):
-                clips.append(
-                    plan_clip(
-                        film.place,
-                        film.clip,
-                        film.form,
-                        profile,
-                        model.rule,
-                        loader_of(film.form, model.family, limits.max_images),
-                        film.prompt,
-                    )
-                )
+                loader = loader_of(film.form, model.family, limits.max_images)
+                clips.append(plan_clip(film, profile, model.rule, loader))
     planned = Plan(media, clips)
     check_number(planned, limits, passed)
     return _counted(planned, model.rule)
@@ -169,7 +151,8 @@ def again(planned: Plan, clips: Mapping[int, Clip], profile: Profile, model: Mod
         before = made[number]
         with naming(before.place):
             loader = loader_of(before.form, model.family, limits.max_images)
-            made[number] = plan_clip(before.place, clip, before.form, profile, rule, loader, before.prompt)
+            film = Film(before.place, clip, before.form, before.prompt)
+            made[number] = plan_clip(film, profile, rule, loader)
     return _counted(msgspec.structs.replace(planned, clips=made), rule)
 
 

@@ -15,7 +15,7 @@ from tests.vllm.client import Client
 from tests.vllm.conftest import Ask, Job
 from tests.vllm.service import MAX_IMAGES, MODEL
 from vlm_edge import Edge, Settings, Size
-from vlm_edge.clips import DEFAULT, GLM_4_1V, GLM_4_6V, QWEN, plan_clip
+from vlm_edge.clips import DEFAULT, GLM_4_1V, GLM_4_6V, QWEN, Film, plan_clip
 from vlm_edge.media.profile import Profile, Sampling
 from vlm_edge.media.sampling import Loader, choose
 from vlm_edge.media.video import Clip
@@ -145,7 +145,7 @@ def test_vllms_loaders_keep_every_frame(name: str, ask: Ask) -> None:
     for _ in range(400):
         seconds = chance.choice((0.1, 0.5, chance.uniform(0.2, 40), chance.uniform(40, 4_000)))
         clip = sample_of(seconds, chance.choice((1, 2, 3, 7, chance.randint(4, 5_000))), loader)
-        planned = plan_clip("", clip, "video", Profile(), lookup("qwen2_5_vl"), loader)
+        planned = plan_clip(Film("", clip, "video"), Profile(), lookup("qwen2_5_vl"), loader)
         jobs.append({"job": "kept", "loader": name, "frames": planned.frames, "fps": planned.fps})
     for job, answer in zip(jobs, ask(jobs), strict=True):
         assert answer == {"kept": list(range(job["frames"]))}, job
