@@ -12,10 +12,11 @@ import cv2
 import httpx
 import msgspec
 import pytest
+from PIL import Image
 from prometheus_client import CollectorRegistry
 
 from tests.media.films import SMALL, film, number_of, picture
-from tests.samples import CHAT_PATH, chat, data_url, image_part, jpeg, opened, png, text_part
+from tests.samples import CHAT_PATH, chat, data_url, encoded, image_part, jpeg, opened, png, text_part
 from tests.servers import served
 from vlm_edge import Edge, EdgeError, Settings, Size
 from vlm_edge.budget import BudgetSettings
@@ -152,13 +153,24 @@ def test_a_clients_own_list_of_frames_is_a_video_of_one_a_second(number: int, ed
     assert numbers_in(decoded(content(prepared.body)[1]["video_url"]["url"])) == expected
 
 
-@pytest.mark.parametrize("others", [[picture(1, SMALL)], [png(640, 360)], [b"hello"], [b""]])
+@pytest.mark.parametrize("others", [[picture(1, SMALL)], [png(64, 36)], [b"hello"], [b""]])
 def test_a_list_of_what_are_no_frames_is_refused(others: list[bytes], edges: Maker) -> None:
     files = [picture(0, HD), *others]
     url = "data:video/jpeg;base64," + ",".join(b64encode(file).decode() for file in files)
     with pytest.raises(EdgeError) as caught:
         edges().prepare(CHAT_PATH, asked({"type": "video_url", "video_url": {"url": url}}))
     assert (caught.value.status, caught.value.param) == (400, "messages[0].content[1]")
+
+
+def test_frames_of_a_list_may_be_of_another_format(edges: Maker) -> None:
+    files = [
+        b64encode(file).decode()
+        for file in (png(640, 360), picture(3, HD), encoded(Image.new("RGB", (640, 360)), "WEBP"))
+    ]
+    url = "data:video/jpeg;base64," + ",".join(files)
+    report = edges().prepare(CHAT_PATH, asked({"type": "video_url", "video_url": {"url": url}})).report
+    assert report
+    assert (report.videos[0].frames_before, report.videos[0].size_before) == (3, HD)
 
 
 def test_a_model_that_counts_no_videos_gets_pictures(edges: Maker) -> None:

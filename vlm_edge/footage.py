@@ -45,13 +45,14 @@ class FrameList(msgspec.Struct, frozen=True):
         return sum(frame.size for frame in self.frames)
 
     def decode(self) -> bytes:
-        """Raises UnsupportedVideo for frames that are no JPEGs of one size."""
+        """Raises UnsupportedVideo for frames that are no pictures of one size."""
         files = [frame.decode() for frame in self.frames]
-        found = {(one.media_type, one.size) for one in (probe(Bytes(file)) for file in files)}
-        if len(found) > 1 or "image/jpeg" not in {media_type for media_type, _ in found}:
-            raise UnsupportedVideo("a list of frames that are not JPEGs of one size")
-        ((_, size),) = found
-        return mp4.pack(files, size, LISTED_FPS)
+        found = [probe(Bytes(file)) for file in files]
+        if len({one.size for one in found}) > 1:
+            raise UnsupportedVideo("a list of frames that are not of one size")
+        pairs = zip(files, found, strict=True)
+        jpegs = [file if one.media_type == "image/jpeg" else video.as_jpeg(file) for file, one in pairs]
+        return mp4.pack(jpegs, found[0].size, LISTED_FPS)
 
     def canonical(self, media_type: str, data: bytes) -> bool:
         return False

@@ -299,6 +299,17 @@ def jpeg(picture: Any, quality: int, chroma: str) -> bytes:
     return bytes(encoded)
 
 
+def as_jpeg(file: bytes) -> bytes:
+    """A frame in another format, which servers take as well. Raises UnsupportedVideo for what is none."""
+    import numpy as np
+
+    with _failing():
+        picture = _cv2().imdecode(np.frombuffer(file, np.uint8), _cv2().IMREAD_COLOR)
+        if picture is None:
+            raise UnsupportedVideo("a list of frames of which one cannot be read; send JPEGs")
+        return jpeg(picture, 95, "4:4:4")
+
+
 def on_canvas(picture: Any, canvas: Size, background: tuple[int, int, int]) -> Any:
     """In the upper left corner of a larger one."""
     height, width = picture.shape[:2]
